@@ -13,10 +13,10 @@ use super::message_store::MessageFile;
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use crate::attachment::Attachment;
-use crate::budget::{Amount, Budget, MapBudget};
+use crate::budget::{Amount, Budget, SharedBudget};
 use crate::event::{Event, Outcome, Sink};
-use crate::map::SharedPrefixes;
 use crate::message::Usage;
+use crate::plan::SharedPrefixes;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
 use crate::process::fd_limit::max_concurrent_agents;
@@ -48,7 +48,7 @@ pub struct RunDeps {
     /// Cancelled by a signal.
     pub stop: CancellationToken,
     /// The budget of the map that the run is a row of.
-    pub map_budget: Option<Arc<MapBudget>>,
+    pub map_budget: Option<Arc<dyn SharedBudget>>,
     /// What the rows of that map share.
     pub shared_prefixes: Arc<SharedPrefixes>,
     /// What the run waits for.

@@ -1,14 +1,12 @@
 //! The budget of a run: every request reserves what it may use at most, and settles with what it really used.
 
-pub mod ledger;
-mod map_budget;
 mod request_estimate;
 
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-pub use self::map_budget::{MAP_LIMIT, MapBudget};
 use self::request_estimate::worst_case_use;
 pub use self::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
 use crate::event::LimitReached;
@@ -21,10 +19,33 @@ pub const SUBAGENT_SUMMARY_TOKENS: u64 = 1_024;
 
 /// The key of the limit on tool calls in the job file.
 pub const TOOL_CALLS_KEY: &str = "limits.tool_calls";
+/// The key of a map's limits in a row's record.
+pub const MAP_LIMIT: &str = "limits.map";
 /// The key of a reservation that no limit has made shorter.
 const NO_LIMIT: &str = "limits";
 const TOKENS_KEY: &str = "limits.tokens";
 const COST_KEY: &str = "limits.cost_usd";
+
+/// A budget that several runs share, in this process and in others: that of a map.
+pub trait SharedBudget: std::fmt::Debug + Send + Sync {
+    /// Reserves what a request may use at most. It waits while only reservations are in its way that others may return. Returns
+    /// the length of a shorter reply if only that fits; nothing is reserved then.
+    fn reserve<'a>(
+        &'a self,
+        estimate: &'a RequestEstimate,
+        most: Amount,
+        max_tokens: u32,
+    ) -> BoxFuture<'a, Result<Option<u32>, ReserveError>>;
+
+    /// Counts what a request has really used.
+    fn count(&self, used: Amount);
+
+    /// Counts what a request that was stopped may have used beyond what was received.
+    fn count_unknown(&self, most: Amount);
+
+    /// Returns a reservation.
+    fn release(&self, most: Amount);
+}
 
 /// What a request has reserved until its real usage is known. A reservation that is dropped counts as unused before the
 /// request is sent, and as used in full afterwards.
@@ -70,7 +91,7 @@ pub struct Budget {
     /// Notified when a reservation ends.
     settled: Notify,
     /// The budget of the map that the run is a row of.
-    map: Option<Arc<MapBudget>>,
+    map: Option<Arc<dyn SharedBudget>>,
 }
 
 impl Budget {
@@ -81,7 +102,7 @@ impl Budget {
 
     /// Lets every request also reserve from the budget of a map, if there is one.
     #[must_use]
-    pub fn within_map(mut self, map: Option<Arc<MapBudget>>) -> Self {
+    pub fn within_map(mut self, map: Option<Arc<dyn SharedBudget>>) -> Self {
         self.map = map;
         self
     }
@@ -111,7 +132,7 @@ impl Budget {
                 None => {
                     reservation.in_map = true;
                     if estimate.max_tokens < planned && reservation.limit == NO_LIMIT {
-                        reservation.limit = map_budget::MAP_LIMIT;
+                        reservation.limit = MAP_LIMIT;
                     }
                     return Ok(reservation);
                 }

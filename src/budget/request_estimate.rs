@@ -56,7 +56,7 @@ impl Amount {
 impl RequestEstimate {
     /// The longest reply for which this many tokens are left. A final request sends this prompt and this reply again, so
     /// the reply counts twice.
-    pub(super) fn by_tokens(&self, left: u64, least: u32) -> u32 {
+    pub(crate) fn by_tokens(&self, left: u64, least: u32) -> u32 {
         let left = left.saturating_sub(self.prompt_tokens);
         let longest = if self.reserves_final_request {
             left.saturating_sub(self.prompt_tokens + FINAL_PROMPT_EXTRA_TOKENS + u64::from(least)) / 2
@@ -67,7 +67,7 @@ impl RequestEstimate {
     }
 
     /// The longest reply for which this many US dollars are left.
-    pub(super) fn by_cost(&self, left: f64, least: u32) -> u32 {
+    pub(crate) fn by_cost(&self, left: f64, least: u32) -> u32 {
         // A request without a known price isn't counted, and is allowed as long as counted ones are.
         let Some(rates) = self.rates else { return if left > 0.0 { u32::MAX } else { 0 } };
         let (input, output) = highest_rates(rates);

@@ -2,6 +2,8 @@ use futures_util::FutureExt;
 
 use super::request_estimate::FINAL_PROMPT_EXTRA_TOKENS;
 use super::*;
+use crate::map::MapBudget;
+use crate::map::ledger;
 
 fn limits() -> PlannedLimits {
     PlannedLimits {
@@ -258,7 +260,7 @@ async fn the_rows_of_a_map_wait_for_each_other_and_then_share_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let map = map_of_tokens(folder.path(), "one", 2_000);
     let row = |limit: Option<u64>| {
-        Budget::new(PlannedLimits { tokens: limit, ..limits() }).within_map(Some(Arc::clone(&map)))
+        Budget::new(PlannedLimits { tokens: limit, ..limits() }).within_map(Some(Arc::<MapBudget>::clone(&map)))
     };
     let (first, second) = (row(None), row(Some(100_000)));
     let reserved = now(&first, wish(500, 1_000));

@@ -8,8 +8,8 @@ use std::path::Path;
 use super::env::CliEnv;
 use crate::event::RunResult;
 use crate::formats::ci_variables::{self, Variable};
-use crate::formats::map_table::MapTable;
 use crate::formats::step_summary;
+use crate::map::tables::{self, MapTable};
 
 /// The most bytes of such a file: GitHub shows nothing of a longer summary, and takes no more outputs
 /// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
@@ -23,8 +23,8 @@ pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: O
 
 /// Leaves the summary and the outputs of a map.
 pub(super) fn write_map(env: &CliEnv, table: &MapTable, exit_code: u8, folder: &Path, next: Option<&str>) {
-    let variables = || ci_variables::of_map(table, exit_code, folder, &env.current_folder);
-    write(env, || step_summary::map_page(table, exit_code, &folder.to_string_lossy(), next), variables);
+    let variables = || tables::ci_variables(table, exit_code, folder, &env.current_folder);
+    write(env, || tables::step_summary(table, exit_code, &folder.to_string_lossy(), next), variables);
 }
 
 fn write(env: &CliEnv, summary: impl Fn() -> String, variables: impl Fn() -> Vec<Variable>) {

@@ -12,20 +12,20 @@ use super::map::map_limits::WholeMapLimits;
 use super::prepared_job::run_date;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
-use crate::engines::{self, ENGINES, Engine, MapCommand};
 use crate::error::Error;
 use crate::git::Repository;
 use crate::isolation;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::check_rows;
+use crate::map::engines::{self, ENGINES, Engine, MapCommand};
+use crate::map::rows::{self, RowFormat};
 use crate::mcp::ServerSpec;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
 use crate::record::RUNS;
 use crate::redaction::is_secret_name;
-use crate::rows::{self, RowFormat};
 
 /// Options of `legwork emit`.
 #[derive(Debug, clap::Args)]

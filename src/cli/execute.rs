@@ -20,7 +20,7 @@ use super::sandbox_options::{CopiesOf, PreparedSandbox};
 use super::secrets::RunSecrets;
 use super::tool_servers::{self, StartContext, WantedServer};
 use super::{ci_files, output_queue, replay_source};
-use crate::budget::MapBudget;
+use crate::budget::SharedBudget;
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunOptions, RunResult};
 use crate::formats;
@@ -28,9 +28,9 @@ use crate::git::GitProgram;
 use crate::job::{Job, allows_model_name, allows_tool};
 use crate::journal::Fault;
 use crate::lints::{CostTracking, UserConfig};
-use crate::map::SharedPrefixes;
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, Servers, ToolDefinitions};
 use crate::plan::Plan;
+use crate::plan::SharedPrefixes;
 use crate::process::WITHHELD;
 use crate::providers::user_servers::UserServers;
 use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
@@ -65,7 +65,7 @@ pub(super) struct Execution<'a> {
     /// Show what happens.
     pub(super) observers: Vec<Arc<dyn RunObserver>>,
     /// The budget of the map that the run is a row of.
-    pub(super) map_budget: Option<Arc<MapBudget>>,
+    pub(super) map_budget: Option<Arc<dyn SharedBudget>>,
     /// What the rows of that map share.
     pub(super) shared_prefixes: Arc<SharedPrefixes>,
 }

@@ -11,9 +11,9 @@ use super::output_files::OutputFileArgs;
 use super::read_files;
 use crate::error::Error;
 use crate::formats;
-use crate::formats::map_table::RowState;
-use crate::map::{self, GatherError};
-use crate::rows::{self, ColumnOptions, MAX_FILE_BYTES, RowFormat};
+use crate::map::rows::{self, ColumnOptions, MAX_FILE_BYTES, RowFormat};
+use crate::map::tables::RowState;
+use crate::map::{self, GatherError, tables};
 
 /// Options of `legwork gather`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub(super) struct GatherArgs {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::GATHERED))]
+    #[arg(long, default_value = "text", value_parser = format_parser(tables::GATHERED))]
     format: String,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     files.write().map_err(failed)?;
     junit.map_or(Ok(()), |junit| junit.write(&files.junit()))?;
     let table = &files.table;
-    let text = formats::find(formats::GATHERED, &options.format)(table, env.console.stdout_display());
+    let text = formats::find(tables::GATHERED, &options.format)(table, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     let is_found = |id: &String| files.state(id).is_some_and(|state| state != RowState::Missing);
     if wanted.is_some_and(|wanted| !table.rows.is_empty() && !wanted.iter().any(is_found)) {

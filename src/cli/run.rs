@@ -12,10 +12,10 @@ use super::save_case::CaseRecorder;
 use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::formats::{self, PlanPreview};
+use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, SetAside, new_run_id};
-use crate::rows::name_mistake;
 use crate::run::Signals;
 use crate::text::pluralize;
 

@@ -5,7 +5,6 @@
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 
-use super::map_table::MapTable;
 use crate::event::RunResult;
 use crate::text::sanitize;
 
@@ -33,24 +32,8 @@ pub fn of_run(result: &RunResult, record: &Path, current: &Path) -> Vec<Variable
     variables
 }
 
-/// The variables of a map, with the exit code of the command.
-pub fn of_map(table: &MapTable, exit_code: u8, folder: &Path, current: &Path) -> Vec<Variable> {
-    let (_, cost, unknown) = table.totals();
-    let completed = table.rows.iter().filter(|row| row.is_good()).count();
-    let mut variables = vec![
-        ("exit-code", exit_code.to_string()),
-        ("rows", table.rows.len().to_string()),
-        ("completed", completed.to_string()),
-        ("cost-usd", if unknown == 0 { cost.to_string() } else { String::new() }),
-        ("record", folder.to_string_lossy().into_owned()),
-    ];
-    let files = [("report", "report.html"), ("table", "results.csv"), ("results", "results.jsonl")];
-    add_files(&mut variables, folder, current, &files);
-    variables
-}
-
 /// Adds the paths of files, if they exist.
-fn add_files(variables: &mut Vec<Variable>, folder: &Path, current: &Path, files: &[(&'static str, &str)]) {
+pub fn add_files(variables: &mut Vec<Variable>, folder: &Path, current: &Path, files: &[(&'static str, &str)]) {
     for (name, file) in files {
         let path = folder.join(file);
         if current.join(&path).is_file() {

@@ -22,19 +22,19 @@ impl DisplayOptions {
 }
 
 /// Writes sanitized lines: text can't control a terminal or pass for another line.
-pub(super) struct LineWriter {
-    pub(super) text: String,
-    pub(super) display: DisplayOptions,
+pub(crate) struct LineWriter {
+    pub(crate) text: String,
+    pub(crate) display: DisplayOptions,
 }
 
 impl LineWriter {
-    pub(super) fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.text += sanitize::line(line).trim_end();
         self.text.push('\n');
     }
 
     /// A title in bold after an empty line.
-    pub(super) fn heading(&mut self, title: &str) {
+    pub(crate) fn heading(&mut self, title: &str) {
         self.text += &format!("\n{}\n", self.display.paint(&sanitize::line(title), "1"));
     }
 }
@@ -66,6 +66,6 @@ pub(super) fn code_fence(text: &str) -> String {
 }
 
 /// Serializes output as indented JSON in which control characters are escaped.
-pub(super) fn to_json(output: &impl Serialize) -> String {
+pub(crate) fn to_json(output: &impl Serialize) -> String {
     sanitize::escape_json(&serde_json::to_string_pretty(output).unwrap_or_default()) + "\n"
 }

@@ -14,29 +14,29 @@ use crate::text::truncate;
 const MAX_ANSWER_CHARS: usize = 20_000;
 
 /// Tests that belong together.
-pub(super) struct TestSuite {
-    pub(super) name: String,
-    pub(super) time_ms: u64,
-    pub(super) cases: Vec<TestCase>,
+pub(crate) struct TestSuite {
+    pub(crate) name: String,
+    pub(crate) time_ms: u64,
+    pub(crate) cases: Vec<TestCase>,
 }
 
 /// One test.
-pub(super) struct TestCase {
-    pub(super) name: String,
-    pub(super) class: String,
+pub(crate) struct TestCase {
+    pub(crate) name: String,
+    pub(crate) class: String,
     /// The file that declares it, if there is one.
-    pub(super) file: Option<String>,
-    pub(super) time_ms: u64,
-    pub(super) problem: Option<TestProblem>,
+    pub(crate) file: Option<String>,
+    pub(crate) time_ms: u64,
+    pub(crate) problem: Option<TestProblem>,
 }
 
 /// Why a test didn't pass.
-pub(super) struct TestProblem {
+pub(crate) struct TestProblem {
     /// Whether it isn't known if the test would pass: an `error` instead of a `failure`.
-    pub(super) is_error: bool,
-    pub(super) kind: String,
-    pub(super) message: String,
-    pub(super) text: String,
+    pub(crate) is_error: bool,
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) text: String,
 }
 
 impl TestProblem {
@@ -46,7 +46,7 @@ impl TestProblem {
 }
 
 /// A whole file.
-pub(super) fn document(name: &str, time_ms: u64, suites: &[TestSuite]) -> String {
+pub(crate) fn document(name: &str, time_ms: u64, suites: &[TestSuite]) -> String {
     let all = || suites.iter().flat_map(|suite| &suite.cases);
     let mut xml =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n", totals(name, all(), time_ms));

@@ -15,11 +15,6 @@ pub mod html;
 mod injection_tests;
 pub mod json;
 pub mod junit;
-pub mod map_csv;
-pub mod map_html;
-pub mod map_junit;
-pub mod map_table;
-mod map_text;
 pub mod markdown;
 mod plan_text;
 mod rule_docs;
@@ -31,12 +26,11 @@ mod snapshot_tests;
 pub mod step_summary;
 pub mod test_text;
 mod text;
-mod uri;
+pub(crate) mod uri;
 
 use self::comparison::Comparison;
 pub use self::display::DisplayOptions;
-use self::map_table::MapTable;
-pub use self::map_text::{map_rows, map_summary};
+pub(crate) use self::display::{LineWriter, to_json};
 pub use self::plan_text::PlanPreview;
 use self::run_table::RunTable;
 use crate::cases::TestReport;
@@ -75,10 +69,6 @@ pub static ANSWERS: Formats<fn(&RunResult) -> String> =
 /// A comparison of two runs.
 pub static COMPARISONS: Formats<fn(&Comparison, DisplayOptions) -> String> =
     &[("text", comparison::page), ("json", json::comparison)];
-
-/// The joined tables of one or several folders of maps.
-pub static GATHERED: Formats<fn(&MapTable, DisplayOptions) -> String> =
-    &[("text", map_text::gathered), ("json", map_text::gathered_json)];
 
 /// A list of records.
 pub static RUN_LISTS: Formats<fn(&RunTable, DisplayOptions) -> String> =

@@ -1,8 +1,6 @@
 //! The summary of a run or a map that GitHub shows for a workflow step.
 
 use super::display::{code_fence, serialized_name};
-use super::map_html::total_cost;
-use super::map_table::MapTable;
 use super::run_stats;
 use crate::event::{Outcome, RunResult};
 use crate::text::pluralize;
@@ -15,11 +13,8 @@ const MAX_ANSWER_CHARS: usize = 20_000;
 const MAX_SUBAGENTS: usize = 50;
 /// The most changed files listed.
 const MAX_FILES: usize = 50;
-/// The most reasons why rows of a map didn't complete, and ids of each.
-const MAX_REASONS: usize = 20;
-const MAX_IDS: usize = 10;
 /// The most characters of any other text from models, servers and job files.
-const MAX_TEXT_CHARS: usize = 300;
+pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
 /// Renders the verdict, the figures, the subagents, the checks, the changed files, the result and the answer of a run as
 /// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to go on. Markdown in text from models and servers is escaped, so
@@ -60,52 +55,14 @@ pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
     page
 }
 
-/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder; `next` says how to go on.
-pub fn map_page(table: &MapTable, exit_code: u8, folder: &str, next: Option<&str>) -> String {
-    let completed = table.rows.iter().filter(|row| row.is_good()).count();
-    let name = format!("{} {}", table.job, table.name);
-    let verdict = format!("{completed} of {} completed", pluralize(table.rows.len() as u64, "row"));
-    let mut page = heading(exit_code == 0, &escape_markdown(&name, 200), &verdict);
-    next_command(&mut page, next);
-    page += "| | |\n|---|---|\n";
-    for (verdict, count) in table.verdicts() {
-        page += &format!("| {} | {count} |\n", escape_markdown(&verdict, 64));
-    }
-    let (usage, ..) = table.totals();
-    let figures = [
-        ("tokens", run_stats::usage(&usage)),
-        ("cost", total_cost(table)),
-        ("exit code", exit_code.to_string()),
-        ("record", folder.to_owned()),
-    ];
-    for (name, value) in figures {
-        page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_TEXT_CHARS));
-    }
-    let failures = table.failures();
-    if !failures.is_empty() {
-        page += "\n| rows | reason | ids |\n|---|---|---|\n";
-    }
-    for (reason, rows) in failures.iter().take(MAX_REASONS) {
-        let ids: Vec<&str> = rows.iter().take(MAX_IDS).map(|row| row.id.as_str()).collect();
-        let dots = if rows.len() > MAX_IDS { ", ..." } else { "" };
-        let ids = format!("{}{dots}", ids.join(", "));
-        let (reason, ids) = (escape_markdown(reason, MAX_TEXT_CHARS), escape_markdown(&ids, MAX_TEXT_CHARS));
-        page += &format!("| {} | {reason} | {ids} |\n", rows.len());
-    }
-    if let Some(more) = failures.len().checked_sub(MAX_REASONS).filter(|more| *more > 0) {
-        page += &format!("\nAnd {}; results\\.csv has all rows.\n", pluralize(more as u64, "more reason"));
-    }
-    page.push('\n');
-    page
-}
-
-fn heading(is_good: bool, name: &str, verdict: &str) -> String {
+/// The heading of a summary, with how the run or the map ended.
+pub(crate) fn heading(is_good: bool, name: &str, verdict: &str) -> String {
     let mark = if is_good { "✅" } else { "❌" };
     format!("### {mark} {name}: {verdict}\n\n")
 }
 
 /// Appends how to go on.
-fn next_command(page: &mut String, next: Option<&str>) {
+pub(crate) fn next_command(page: &mut String, next: Option<&str>) {
     if let Some(next) = next {
         *page += &format!("{}\n\n", sanitize::inline_code(next));
     }

@@ -10,7 +10,7 @@ pub(super) fn strip_dot_slash(name: &str) -> &str {
 }
 
 /// Converts a path to a URI (RFC 3986): a relative reference, or `file://` for an absolute path.
-pub(super) fn file_uri(name: &str) -> String {
+pub(crate) fn file_uri(name: &str) -> String {
     let plain = strip_dot_slash(name);
     let mut uri = if plain.starts_with('/') { "file://".to_owned() } else { String::new() };
     for byte in plain.bytes() {

@@ -46,7 +46,7 @@ use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
-use crate::{agent_files, json_schema, rows, toml_file};
+use crate::{agent_files, json_schema, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
@@ -99,7 +99,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         template::RULES,
         json_schema::RULES,
         job::RULES,
-        rows::RULES,
         replay::RULES,
         user_servers::RULES,
     ];

@@ -148,7 +148,7 @@ fn a_file_full_of_errors_reports_each_once() {
 
 #[test]
 fn every_code_has_a_good_and_a_bad_fixture() {
-    let of_files = [yaml::RULES, toml_file::RULES, replay::RULES, rows::RULES, user_servers::RULES].concat();
+    let of_files = [yaml::RULES, toml_file::RULES, replay::RULES, user_servers::RULES].concat();
     let of_files: Vec<&str> = of_files.iter().map(|rule| rule.code).collect();
     for code in rules().map(|rule| rule.code).filter(|code| !of_files.contains(code)) {
         let jobs = jobs(&fixtures().join(code));

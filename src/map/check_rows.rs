@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::rows::Rows;
 use crate::diagnostic::{Diagnostic, OmittedFindings, SourceSpan};
 use crate::error::Error;
 use crate::plan::InputValues;
-use crate::rows::Rows;
 
 /// How many findings are shown; one more counts the rest.
 const MAX_FINDINGS: usize = 1_000;

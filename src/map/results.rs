@@ -12,11 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::folder::MapFolder;
-use super::results_reader::{RowReading, read_row};
-use super::results_writer::TableFiles;
+use super::manifest::MapFolder;
+use super::row_reading::{RowReading, read_row};
+use super::tables::{MapRow, MapTable, ProblemKind, RowState, TableFiles, TableProblem};
 use crate::event::RunResult;
-use crate::formats::map_table::{MapRow, MapTable, ProblemKind, RowState, TableProblem};
 use crate::pricing::Prices;
 
 /// How long the tables for people stay as they are, at least.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::input_attachments::InputAttachment;
+use super::row::Row;
 use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule, suggest_name};
 use crate::job::value::ListSeparator;
-use crate::rows::Row;
 
 /// The rules for the values of inputs.
 pub const RULES: &[Rule] = &[

@@ -9,6 +9,8 @@ mod input_attachments;
 mod input_values;
 mod limit_overrides;
 mod resolve_inputs;
+mod row;
+mod shared_prefixes;
 mod system_prompt;
 #[cfg(test)]
 mod tests;
@@ -39,10 +41,12 @@ pub use cost_bound::CostBound;
 pub use input_attachments::InputAttachment;
 pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, SecretInputs, ValueSource};
 pub use limit_overrides::LimitOverrideError;
+pub use row::{Cell, CellValue, Row};
+pub use shared_prefixes::SharedPrefixes;
 
 /// All rules for jobs and their inputs.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    lints::rules().chain(RULES)
+    lints::rules().chain(row::ROW_RULES).chain(RULES)
 }
 
 /// The version of the files of a record: the journal's lines, `plan.json` and `result.json`.

@@ -8,13 +8,13 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::input_attachments::{self, Base, InputAttachment};
+use super::row::CellValue;
 use super::{InputValues, SecretInputs};
 use crate::attachment::AttachmentTotals;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 use crate::job::value::{ListSeparator, check_value, parse_value};
 use crate::job::{Input, InputType, Job};
 use crate::lints::ValidJob;
-use crate::rows::CellValue;
 use crate::yaml::{self, Node, NodeKind, Spanned};
 
 /// The values of a job's inputs, defaults included, in the job's order.

@@ -344,9 +344,9 @@ fn a_value_that_cannot_be_read_says_what_to_do() {
     assert!(unset.contains("set `TOKEN`"), "{unset}");
 }
 
-fn rows(job: &ValidJob, name: &str, content: &str) -> crate::rows::Rows {
-    let format = crate::rows::RowFormat::detect(std::path::Path::new(name), content.as_bytes());
-    crate::rows::read(name, content.as_bytes().to_vec(), format, None, job.job()).unwrap()
+fn rows(job: &ValidJob, name: &str, content: &str) -> crate::map::rows::Rows {
+    let format = crate::map::rows::RowFormat::detect(std::path::Path::new(name), content.as_bytes());
+    crate::map::rows::read(name, content.as_bytes().to_vec(), format, None, job.job()).unwrap()
 }
 
 #[test]

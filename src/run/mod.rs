@@ -23,7 +23,7 @@ use crate::agent::{
     Agent, ConfineCopy, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
 };
 use crate::attachment::Attachment;
-use crate::budget::MapBudget;
+use crate::budget::SharedBudget;
 use crate::error::{Error, TakenOver};
 use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, JournalEntry, Outcome, PARENT, Resumed, RunFinished, RunOptions,
@@ -33,9 +33,9 @@ use crate::formats::html;
 use crate::git::GitProgram;
 pub use crate::git::head_commit;
 use crate::job::{Compaction, Keep};
-use crate::map::SharedPrefixes;
 use crate::mcp::Servers;
 use crate::plan::Plan;
+use crate::plan::SharedPrefixes;
 use crate::pricing::Prices;
 use crate::process::Environment;
 use crate::process::spawn::EnvironmentError;
@@ -107,7 +107,7 @@ pub struct Run<'a> {
     /// False while the readers of the output don't keep up. Agents then wait.
     pub output_ready: watch::Receiver<bool>,
     /// The budget of the map that the run is a row of.
-    pub map_budget: Option<Arc<MapBudget>>,
+    pub map_budget: Option<Arc<dyn SharedBudget>>,
     /// What the rows of that map share.
     pub shared_prefixes: Arc<SharedPrefixes>,
     /// Receives the git repositories that commands created in the workspace.

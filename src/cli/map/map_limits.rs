@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::budget::ledger::MapLimits;
 use crate::cli::arguments::parse_limits;
 use crate::diagnostic::suggest_name;
 use crate::error::Error;
 use crate::job;
+use crate::map::ledger::MapLimits;
 
 const NAMES: [&str; 3] = ["cost_usd", "tokens", "wall_clock"];
 

@@ -32,25 +32,26 @@ use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
 use super::progress::{MapProgress, short_duration};
 use super::{ci_files, output_queue, read_files};
-use crate::budget::MapBudget;
-use crate::budget::ledger::Ledger;
-use crate::engines::Shard;
 use crate::error::Error;
 use crate::event::EXIT_ENVIRONMENT;
-use crate::formats::map_table::EXIT_TEMPORARY;
-use crate::formats::map_table::RowSummary;
-use crate::formats::{self, PlanPreview, map_summary};
+use crate::formats::{self, PlanPreview};
 use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
-use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspaces, SharedPrefixes, check_rows};
-use crate::plan::{InputValues, Plan};
+use crate::map::MapBudget;
+use crate::map::engines::Shard;
+use crate::map::ledger::Ledger;
+use crate::map::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
+use crate::map::tables::EXIT_TEMPORARY;
+use crate::map::tables::RowSummary;
+use crate::map::tables::map_summary;
+use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspaces, check_rows};
+use crate::plan::{InputValues, Plan, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::process::fd_limit::max_concurrent_runs;
 use crate::record::{
     FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, open_folder, remove_left_lease,
     remove_unused_files,
 };
-use crate::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
 use crate::run::{Signals, head_commit};
 use crate::text::pluralize;
 use crate::workspace::open_root::OpenRoot;

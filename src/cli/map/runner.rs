@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, watch};
 use super::outage::{AfterFailure, OutageGate, RowWatch};
 use super::row::{has_ended_in, needs_no_workspace};
 use super::schedule::{self, Start};
-use crate::budget::MapBudget;
+use crate::budget::SharedBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::{Execution, execute};
 use crate::cli::export::send_traces;
@@ -26,13 +26,14 @@ use crate::cli::prepared_job::{ConnectedJob, RunParts};
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome, RunResult};
-use crate::formats::map_table::EXIT_TEMPORARY;
 use crate::isolation::IsolationError;
-use crate::map::{MapFolder, Results, RowWorkspaces, SharedPrefixes};
-use crate::plan::InputValues;
+use crate::map::MapBudget;
+use crate::map::rows::Rows;
+use crate::map::tables::EXIT_TEMPORARY;
+use crate::map::{MapFolder, Results, RowWorkspaces};
+use crate::plan::{InputValues, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
-use crate::rows::Rows;
 use crate::run::{RunObserver, Signals};
 
 /// How many ignored files a warning names.
@@ -205,7 +206,7 @@ impl MapRunner<'_> {
         let prices = self.env.prices()?;
         let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
         execution.observers.extend([observer, Arc::clone(watch) as Arc<dyn RunObserver>]);
-        execution.map_budget = Some(Arc::clone(self.budget));
+        execution.map_budget = Some(Arc::clone(self.budget) as Arc<dyn SharedBudget>);
         execution.shared_prefixes = Arc::clone(&self.shared_prefixes);
         execution.recorder.flush_queue = Some(self.flush_queue.clone());
         execution.recorder.slot = Some(slot);

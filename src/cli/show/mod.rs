@@ -16,8 +16,8 @@ use super::output::printable;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::Error;
 use crate::event::{PARENT, is_agent_id};
-use crate::formats;
 use crate::formats::conversation_text::{Selection, Target, write_selection};
+use crate::map::tables::map_rows;
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
 use crate::workspace_changes::has_tracked_files;
 
@@ -120,7 +120,7 @@ fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Res
     // Nothing is written to the map, which may be another user's, or be running.
     let scratch = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
     let files = crate::map::gather(&[map.to_owned()], None, scratch.path(), env.prices()?).map_err(gather_error)?;
-    let text = formats::map_rows(&files.table, env.console.stdout_display());
+    let text = map_rows(&files.table, env.console.stdout_display());
     env.console.print_formatted("text", &text);
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = map.join(file);

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of an inline script or style in base64, as a Content-Security-Policy has it.
-pub(in crate::formats) fn csp_hash(text: &str) -> String {
+pub(crate) fn csp_hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text))
 }
 

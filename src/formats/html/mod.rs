@@ -22,7 +22,7 @@ use minijinja::{Environment, Value, context};
 
 use self::activity::{RunClock, Span, TimeSplit, timeline_of};
 use self::bounded_writer::BoundedWriter;
-pub(super) use self::csp::csp_hash;
+pub(crate) use self::csp::csp_hash;
 use self::escape::{escape, escaped_length};
 use self::outline::{AgentOutline, Outline};
 use self::steps::{ConversationWriter, checks_context, safe};
@@ -114,7 +114,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
 }
 
 /// Makes control characters visible, which aren't allowed in HTML.
-pub(super) fn show_control_chars(text: &str) -> Cow<'_, str> {
+pub(crate) fn show_control_chars(text: &str) -> Cow<'_, str> {
     sanitize::replace_control_chars(text)
 }
 

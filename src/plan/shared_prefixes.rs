@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::plan::{Plan, PlannedAgent};
+use super::{Plan, PlannedAgent};
 
 /// How many rows must share a prefix for each of those that run at once. The rows that start together write it once each,
 /// for 0.75 times its input price more if the cache keeps it for an hour, which the first pause of more than five minutes

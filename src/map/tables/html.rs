@@ -4,16 +4,16 @@ use std::io::{self, Write};
 
 use minijinja::{Environment, Value, context};
 
-use super::html::{csp_hash, show_control_chars};
-use super::map_table::{MAX_SHOWN_COLUMNS, MapTable, RowSummary, result_column};
-use super::run_stats;
-use super::uri::file_uri;
+use super::table::{MAX_SHOWN_COLUMNS, MapTable, RowSummary, result_column};
+use crate::formats::html::{csp_hash, show_control_chars};
+use crate::formats::run_stats;
+use crate::formats::uri::file_uri;
 use crate::text::pluralize;
 
-const PAGE_TEMPLATE: &str = include_str!("html/map.html");
-const ROW_TEMPLATE: &str = include_str!("html/map_row.html");
-const STYLE: &str = include_str!("html/map.css");
-const SCRIPT: &str = include_str!("html/map.js");
+const PAGE_TEMPLATE: &str = include_str!("page.html");
+const ROW_TEMPLATE: &str = include_str!("row.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
 /// The place of the rows in the page template.
 const ENTRIES_MARK: &str = "<!-- entries -->";
 /// The most rows on the page. Those that didn't complete come first.
@@ -27,7 +27,7 @@ const MAX_PROBLEMS: usize = 1_000;
 ///
 /// # Errors
 /// Writing to `out` failed.
-pub fn map_report(table: &MapTable, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn report(table: &MapTable, out: &mut dyn Write) -> io::Result<()> {
     let mut templates = Environment::new();
     // The names end in .html, which switches escaping on.
     templates.add_template("page.html", PAGE_TEMPLATE).map_err(io::Error::other)?;
@@ -141,11 +141,11 @@ mod tests {
 
     use super::*;
     use crate::event::{ErrorInfo, Outcome};
-    use crate::formats::map_table::{MapRow, ProblemKind, RowState, TableProblem};
+    use crate::map::tables::table::{MapRow, ProblemKind, RowState, TableProblem};
 
     fn page(table: &MapTable) -> String {
         let mut page = Vec::new();
-        map_report(table, &mut page).unwrap();
+        report(table, &mut page).unwrap();
         String::from_utf8(page).unwrap()
     }
 

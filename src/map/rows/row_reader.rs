@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::diagnostic::{Diagnostic, OmittedFindings, Source, SourceSpan, suggest_name};
 use crate::job::Job;
+use crate::plan::{Cell, CellValue, Row};
 
 /// How many rows a file may have.
 pub const MAX_ROWS: usize = 100_000;
@@ -60,51 +61,8 @@ impl ColumnOptions<'_> {
     }
 }
 
-/// One row: the inputs of one run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Its id, a safe name for a folder.
-    pub id: String,
-    /// The beginning of its first value, if its id is only a digest.
-    pub label: Option<String>,
-    /// The bytes of the file that hold it.
-    pub range: Range<usize>,
-    /// Its values, in the order of the file.
-    pub cells: Vec<Cell>,
-}
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
-    /// The name of the input.
-    pub name: Arc<str>,
-    /// The value as it was written.
-    pub value: CellValue,
-    /// The bytes of the file that hold it.
-    pub range: Range<usize>,
-}
-
-/// A value of a row before it is checked against its input.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CellValue {
-    /// A text of a CSV file, parsed like the value of `--set`.
-    Text(String),
-    /// A JSON value.
-    Json(Value),
-}
-
 /// The value of a key that has none.
 const NO_VALUE: CellValue = CellValue::Json(Value::Null);
-
-impl CellValue {
-    /// The value as text: the same for a text and for the JSON value that it stands for.
-    fn to_text(&self) -> String {
-        match self {
-            Self::Text(text) | Self::Json(Value::String(text)) => text.clone(),
-            Self::Json(value) => value.to_string(),
-        }
-    }
-}
 
 /// Collects rows and findings.
 pub(super) struct RowReader<'a> {

@@ -7,10 +7,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use crate::formats::map_csv::CsvTable;
-use crate::formats::map_html;
-use crate::formats::map_junit;
-use crate::formats::map_table::{MapRow, MapTable, RowState};
+use super::csv::CsvTable;
+use super::table::{MapRow, MapTable, RowState};
+use super::{html, junit};
 use crate::record::{open_for_appending, remove_abandoned_files, replace_shared_file, temporary_in};
 use crate::text::sanitize;
 use crate::workspace::open_root::OpenRoot;
@@ -147,7 +146,7 @@ impl TableFiles {
             }
             csv.finish()
         })?;
-        replace_shared_file(self.folder.folder(), REPORT, false, &mut |out| map_html::map_report(&self.table, out))
+        replace_shared_file(self.folder.folder(), REPORT, false, &mut |out| html::report(&self.table, out))
     }
 
     fn write_jsonl(&mut self) -> io::Result<()> {
@@ -164,7 +163,7 @@ impl TableFiles {
 
     /// All rows as JUnit XML.
     pub fn junit(&self) -> String {
-        map_junit::map_report(&self.table)
+        junit::report(&self.table)
     }
 }
 

@@ -1,15 +1,15 @@
 //! JUnit XML of a map: one suite with one test for each row.
 
-use super::junit::{TestCase, TestProblem, TestSuite, document};
-use super::map_table::{MapTable, RowSummary, TableProblem};
+use super::table::{MapTable, RowSummary, TableProblem};
 use crate::event::Outcome;
+use crate::formats::junit::{TestCase, TestProblem, TestSuite, document};
 
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;
 
 /// All rows of a map. A row that ended badly is a failure; one that hasn't ended, or whose environment or provider failed, is
 /// an error. Rows beyond the limit are left out only if they completed.
-pub fn map_report(table: &MapTable) -> String {
+pub(super) fn report(table: &MapTable) -> String {
     let rows = table.rows.iter().enumerate().filter(|(at, row)| *at < MAX_ROWS || !row.is_good());
     let mut cases: Vec<TestCase> = rows.map(|(_, row)| row_case(table, row)).collect();
     let time_ms = cases.iter().fold(0_u64, |sum, case| sum.saturating_add(case.time_ms));
@@ -54,7 +54,7 @@ fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
 mod tests {
     use super::*;
     use crate::event::ErrorInfo;
-    use crate::formats::map_table::{MapRow, ProblemKind, RowState};
+    use crate::map::tables::table::{MapRow, ProblemKind, RowState};
 
     #[test]
     fn every_row_that_is_not_good_is_a_failure_or_an_error() {
@@ -74,7 +74,7 @@ mod tests {
         }
         let (id, path) = (None, Some("rows/<x>".to_owned()));
         table.problems.push(TableProblem { kind: ProblemKind::Foreign, id, path, message: "not a record".into() });
-        let xml = map_report(&table);
+        let xml = report(&table);
         assert!(xml.contains("tests=\"5\" failures=\"1\" errors=\"3\""), "{xml}");
         assert!(xml.contains("<testcase name=\"r0\" classname=\"j\" time=\"0.000\"/>"), "{xml}");
         assert!(

@@ -7,14 +7,13 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::folder::MAP_FORMAT;
-use super::results_reader::{RowReading, read_row};
-use super::results_writer::TableFiles;
+use super::manifest::MAP_FORMAT;
+use super::row_reading::{RowReading, read_row};
+use super::rows::{id_mistake, original_id};
+use super::tables::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableFiles, TableProblem};
 use crate::event::ErrorInfo;
-use crate::formats::map_table::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableProblem};
 use crate::pricing::Prices;
 use crate::record::{is_of_file_system, open_file};
-use crate::rows::{id_mistake, original_id};
 use crate::text::pluralize;
 
 /// How deep below a named folder maps are searched for: `artifact/runs/JOB/MAP`.

@@ -5,7 +5,7 @@ use std::io;
 use indexmap::IndexSet;
 use serde_json::Value;
 
-use super::map_table::{MapRow, MapTable, cell_text, result_column};
+use super::table::{MapRow, MapTable, cell_text, result_column};
 use crate::text::sanitize;
 
 /// The columns that every table has, before the inputs and after them.
@@ -28,7 +28,7 @@ const LAST_COLUMNS: [&str; 14] = [
 ];
 
 /// Writes a table row by row. Its columns are known from the start.
-pub struct CsvTable<'a, W: io::Write> {
+pub(super) struct CsvTable<'a, W: io::Write> {
     writer: csv::Writer<W>,
     inputs: &'a IndexSet<String>,
     results: &'a IndexSet<String>,
@@ -40,7 +40,7 @@ impl<'a, W: io::Write> CsvTable<'a, W> {
     ///
     /// # Errors
     /// If writing failed.
-    pub fn new(out: W, table: &'a MapTable) -> io::Result<Self> {
+    pub(super) fn new(out: W, table: &'a MapTable) -> io::Result<Self> {
         let (inputs, results, has_more) = (&table.input_columns, &table.result_columns, table.has_more_columns);
         let mut writer = csv::WriterBuilder::new().from_writer(out);
         let first = FIRST_COLUMNS.iter().map(ToString::to_string);
@@ -58,7 +58,7 @@ impl<'a, W: io::Write> CsvTable<'a, W> {
     ///
     /// # Errors
     /// If writing failed.
-    pub fn row(&mut self, row: &MapRow) -> io::Result<()> {
+    pub(super) fn row(&mut self, row: &MapRow) -> io::Result<()> {
         let number = |number: u64| number.to_string();
         let fields = row.result_fields();
         let mut cells = vec![
@@ -108,7 +108,7 @@ impl<'a, W: io::Write> CsvTable<'a, W> {
     ///
     /// # Errors
     /// If writing failed.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub(super) fn finish(mut self) -> io::Result<()> {
         self.writer.flush()
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::formats::map_table::RowState;
+    use crate::map::tables::table::RowState;
 
     fn csv_of(rows: &[MapRow]) -> Vec<Vec<String>> {
         let mut table = MapTable::default();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(column(&table, "result.x"), ["1", "", ""]);
         assert_eq!(column(&table, "result"), ["", "plain", ""]);
         assert_eq!(column(&table, "result.f197"), ["", "", "197"]);
-        assert_eq!(table[0].len(), FIRST_COLUMNS.len() + super::super::map_table::MAX_COLUMNS + 1 + LAST_COLUMNS.len());
+        assert_eq!(table[0].len(), FIRST_COLUMNS.len() + super::super::table::MAX_COLUMNS + 1 + LAST_COLUMNS.len());
         let more: Value = serde_json::from_str(&column(&table, "more")[2]).unwrap();
         assert_eq!((more.as_object().unwrap().len(), &more["result.f198"]), (302, &json!(198)));
     }

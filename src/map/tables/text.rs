@@ -2,11 +2,9 @@
 
 use serde_json::json;
 
-use super::DisplayOptions;
-use super::display::{LineWriter, to_json};
-use super::map_html::total_cost;
-use super::map_table::MapTable;
-use super::run_stats;
+use super::html::total_cost;
+use super::table::{MapTable, RowSummary};
+use crate::formats::{DisplayOptions, LineWriter, run_stats, to_json};
 use crate::text::pluralize;
 
 /// The most problems, reasons, and ids of each, in the text.
@@ -84,7 +82,7 @@ pub(super) fn gathered_json(table: &MapTable, _: DisplayOptions) -> String {
     let (usage, cost, unknown) = table.totals();
     let verdicts: serde_json::Map<String, serde_json::Value> =
         table.verdicts().into_iter().map(|(name, count)| (name, json!(count))).collect();
-    let open = |row: &&super::map_table::RowSummary| !row.is_good();
+    let open = |row: &&RowSummary| !row.is_good();
     let not_completed: Vec<_> = table.rows.iter().filter(open).map(|row| {
         let error = row.error.as_ref().map(|(_, message)| message);
         json!({ "id": row.id, "state": row.state, "outcome": row.outcome, "exit_code": row.exit_code, "error": error })

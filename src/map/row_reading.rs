@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::tables::{MapRow, ProblemKind, RowState};
 use crate::event::{CutOffRequests, ErrorInfo, Event, FORMAT, Outcome, PARENT, RunSummary, Usage, is_agent_id};
-use crate::formats::map_table::{MapRow, ProblemKind, RowState};
 use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::pricing::{Prices, round_usd};
 use crate::record::{FileDefect, RESULT_FILE, is_set_aside, open_file, read_result, read_versioned, used_instead};

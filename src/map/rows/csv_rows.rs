@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::row_reader::{Cell, CellValue, ColumnUse, RowReader};
+use super::row_reader::{ColumnUse, RowReader};
+use crate::plan::{Cell, CellValue};
 use crate::text::pluralize;
 
 pub(super) fn read(reader: &mut RowReader<'_>) {

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::plan::{Cell, CellValue};
 use crate::yaml;
 
 const JOB: &str = "\

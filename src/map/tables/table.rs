@@ -15,9 +15,9 @@ pub const TABLE_FORMAT: u32 = 1;
 /// The exit code if the same command can go on with a row later.
 pub const EXIT_TEMPORARY: u8 = 75;
 /// How many inputs, and how many fields of results, have columns of their own in tables for people.
-pub const MAX_SHOWN_COLUMNS: usize = 10;
+pub(super) const MAX_SHOWN_COLUMNS: usize = 10;
 /// How many inputs, and how many fields of results, have columns of their own in `results.csv`.
-pub const MAX_COLUMNS: usize = 200;
+pub(super) const MAX_COLUMNS: usize = 200;
 /// The longest name of a column in bytes.
 const MAX_NAME_BYTES: usize = 200;
 /// The most characters of a value in the table in memory.

@@ -10,20 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::row_reader::RowReader;
-pub use self::row_reader::{
-    Cell, CellValue, ColumnOptions, MAX_ROWS, Row, Rows, id_mistake, name_mistake, original_id, readable_id,
-};
-use crate::diagnostic::{Diagnostic, Rule, Source, SourceSpan, rule};
+pub use self::row_reader::{ColumnOptions, MAX_ROWS, Rows, id_mistake, name_mistake, original_id, readable_id};
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::job::Job;
-
-/// The rules for files of rows. `too-large`, `not-utf8`, `unknown-input` and `duplicate-input` belong to others, too.
-pub const RULES: &[Rule] = &[
-    rule!(Error "rows-syntax"),
-    rule!(Error "no-rows"),
-    rule!(Error "bad-row-id"),
-    rule!(Error "duplicate-row-id"),
-    rule!(Error "secret-column"),
-];
 
 /// The greatest size of a file of rows in bytes: 256 MiB.
 pub const MAX_FILE_BYTES: usize = 256 << 20;

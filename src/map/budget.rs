@@ -5,15 +5,14 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::ledger::{Ledger, MapLimitHit, MapLimits, Spend};
-use super::request_estimate::{Amount, MIN_REPLY_TOKENS, RequestEstimate, ReserveError};
+use crate::budget::{Amount, MAP_LIMIT, MIN_REPLY_TOKENS, RequestEstimate, ReserveError, SharedBudget};
 use crate::event::LimitReached;
-
-/// The key of a map's limits in a row's record.
-pub const MAP_LIMIT: &str = "limits.map";
 
 /// How often a request that waits looks whether other processes have returned something. The pauses become longer.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -82,7 +81,7 @@ impl MapBudget {
 
     /// Reserves what a request may use at most. It waits while only reservations are in its way, of this process's other rows
     /// or of other processes that are alive. Returns the length of a shorter reply if only that fits; nothing is reserved then.
-    pub(super) async fn reserve(
+    async fn reserve_now_or_later(
         &self,
         estimate: &RequestEstimate,
         most: Amount,
@@ -145,19 +144,27 @@ impl MapBudget {
         let _ = self.exhausted.set((hit.clone(), message.clone()));
         Err(ReserveError::Limit(LimitReached::new(MAP_LIMIT, message)))
     }
+}
 
-    /// Counts what a request has really used.
-    pub(super) fn count(&self, used: Amount) {
+impl SharedBudget for MapBudget {
+    fn reserve<'a>(
+        &'a self,
+        estimate: &'a RequestEstimate,
+        most: Amount,
+        max_tokens: u32,
+    ) -> BoxFuture<'a, Result<Option<u32>, ReserveError>> {
+        self.reserve_now_or_later(estimate, most, max_tokens).boxed()
+    }
+
+    fn count(&self, used: Amount) {
         self.ledger.count(spend(used));
     }
 
-    /// Counts what a request that was stopped may have used beyond what was received.
-    pub(super) fn count_unknown(&self, most: Amount) {
+    fn count_unknown(&self, most: Amount) {
         self.ledger.count_unknown(spend(most));
     }
 
-    /// Returns a reservation.
-    pub(super) fn release(&self, most: Amount) {
+    fn release(&self, most: Amount) {
         self.ledger.release(spend(most));
         self.returned.notify_waiters();
     }

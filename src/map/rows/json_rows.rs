@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::row_reader::{Cell, CellValue, RowReader};
+use super::row_reader::RowReader;
+use crate::plan::{Cell, CellValue};
 
 pub(super) fn read_lines(reader: &mut RowReader<'_>) {
     let text = reader.text();
