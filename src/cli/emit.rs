@@ -1,6 +1,7 @@
 //! `legwork emit`: prints a file that submits a map to an engine.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -147,7 +148,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     // A job is valid only where the servers of its models are known, even if `--model` replaces the models.
     let needs_providers_file = models.iter().any(|model| servers.settings(&model.provider).is_some())
         || job_models.iter().any(|model| model.server.is_some());
-    let file = (engine.emit)(&MapCommand {
+    let file = engine.emit(&MapCommand {
         job: job.name(),
         name: options.name.as_deref(),
         words: &options.words(&job_path, &rows_path, &out, &limits),
@@ -161,6 +162,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
         needs_providers_file,
         image: options.image.as_deref(),
     });
+    let file = file.map_err(io::Error::other).map_err(Error::environment("the file can't be made"))?;
     env.console.print(file.trim_end());
     Ok(0)
 }

@@ -1,7 +1,10 @@
 //! What an engine is, what its file is made from, and quoting.
 
-/// The exit code of a map in which some row can go on. Engines try it again; all other codes are final.
-pub(super) const RETRYABLE: u8 = 75;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, UndefinedBehavior, Value, context};
+
+/// The exit code of a map in which some row can continue. Engines try it again; all other codes are final.
+const RETRYABLE: u8 = 75;
 
 /// What a file for an engine is made from.
 #[derive(Debug, Clone)]
@@ -33,37 +36,29 @@ pub struct MapCommand<'a> {
 }
 
 impl MapCommand<'_> {
-    /// The variables with secrets, for a sentence.
-    pub(super) fn secret_names(&self) -> String {
-        match self.secrets {
-            [] => "no keys".to_owned(),
-            names => names.join(", "),
+    /// The values that all templates have. Those for shells and for YAML are quoted.
+    fn values(&self) -> Value {
+        context! {
+            job => self.job,
+            quoted_job => yaml_string(self.job),
+            command => command_line(self.words),
+            folder => shell_word(self.folder),
+            gather_options => self.gather_options(),
+            shards => self.shards,
+            secrets => self.secrets.to_vec(),
+            variables => self.variables.join(", "),
+            needs_providers_file => self.needs_providers_file,
+            image => yaml_string(self.image.unwrap_or_default()),
+            retryable => RETRYABLE,
         }
     }
 
-    /// Comments about what has to be prepared in addition to keys, if anything. The arguments say how the processes of this
-    /// engine get variables and files.
-    pub(super) fn preparation(&self, variables: &str, file: &str) -> String {
-        let mut comments = String::new();
-        if !self.variables.is_empty() {
-            let names = self.variables.join(", ");
-            comments.push_str(&format!("# The job also uses variables that aren't secrets ({names}): {variables}.\n"));
-        }
-        if self.needs_providers_file {
-            comments.push_str(&format!(
-                "# The job uses your providers.toml, so {file}, with the programs and files that it names:\n\
-                 # ~/.config/legwork/providers.toml, or legwork/providers.toml in $XDG_CONFIG_HOME.\n"
-            ));
-        }
-        comments
-    }
-
-    /// The shell command that joins the results of all shards in folders, which are words for a shell.
-    pub(super) fn gather_command(&self, folders: &str) -> String {
+    /// The options of `legwork gather` that describe the rows, as words for a shell.
+    pub(super) fn gather_options(&self) -> String {
         // With `=`, a column whose name begins with `-` isn't read as an option.
         let id = self.id.map(|column| format!(" {}", shell_word(&format!("--id={column}")))).unwrap_or_default();
         let columns = self.columns.map(|option| format!(" {}", shell_word(option))).unwrap_or_default();
-        format!("legwork gather {folders} --rows {}{id}{columns}", shell_word(self.rows))
+        format!("--rows {}{id}{columns}", shell_word(self.rows))
     }
 }
 
@@ -80,8 +75,27 @@ pub struct Engine {
     pub shares_folder: bool,
     /// Whether its processes don't share files with this machine and have only those of the repository.
     pub is_elsewhere: bool,
-    /// Writes the file.
-    pub emit: fn(&MapCommand<'_>) -> String,
+    /// The template of its file.
+    pub(super) template: &'static str,
+    /// The values that only this template has, or has instead of those of all.
+    pub(super) values: fn(&MapCommand<'_>) -> Value,
+}
+
+impl Engine {
+    /// Makes the file that starts a map.
+    ///
+    /// # Errors
+    /// If the template has a mistake.
+    pub fn emit(&self, map: &MapCommand<'_>) -> Result<String, minijinja::Error> {
+        let mut templates = Environment::new();
+        // Lines with nothing but a tag leave no line.
+        let syntax =
+            SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?;
+        templates.set_syntax(syntax);
+        templates.set_undefined_behavior(UndefinedBehavior::Strict);
+        let values = context! { ..(self.values)(map), ..map.values() };
+        templates.render_str(self.template, values)
+    }
 }
 
 /// Quotes a word for a shell, if it needs quotes.

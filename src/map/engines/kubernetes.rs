@@ -1,8 +1,9 @@
 //! A manifest for Kubernetes: an Indexed Job with one pod for each shard.
 
+use minijinja::{Value, context};
 use sha2::{Digest, Sha256};
 
-use super::engine::{Engine, MapCommand, RETRYABLE, shell_word, yaml_string};
+use super::engine::{Engine, MapCommand, yaml_string};
 use crate::text::hex;
 
 /// The engine.
@@ -13,7 +14,8 @@ pub(super) const ENGINE: Engine = Engine {
     needs_image: true,
     shares_folder: true,
     is_elsewhere: true,
-    emit,
+    template: include_str!("kubernetes.yaml.in"),
+    values,
 };
 
 /// The greatest length of a name (RFC 1123).
@@ -25,84 +27,13 @@ const DIGEST_CHARS: usize = 8;
 /// How many pods run at once at most. `parallelism` can be changed while the Job runs.
 const MAX_PARALLELISM: u32 = 50;
 
-fn emit(map: &MapCommand<'_>) -> String {
-    let MapCommand { job, shards, folder, image, .. } = map;
-    let name = yaml_string(&job_name(job, map.name, *shards));
-    let image = yaml_string(image.unwrap_or_default());
-    let words: Vec<String> = map.words.iter().map(String::as_str).chain(["--shard", "auto"]).map(argument).collect();
-    let command = words.join("\n            - ");
-    let parallelism = (*shards).min(MAX_PARALLELISM);
-    let keys: String = map.secrets.iter().map(|secret| format!("#       --from-literal={secret}=... \\\n")).collect();
-    let preparation =
-        map.preparation("add them to `env`, unless the image sets them", "it has to be in the image or mounted");
-    let gather = map.gather_command(&shell_word(folder));
-    format!(
-        r#"# One pod for each shard. The claim `legwork` is a volume that all pods share (ReadWriteMany), with the repository in it;
-# the pods write their records there. The secret `legwork` has the keys, and a LEGWORK_RECORD_KEY that is the same for all
-# pods so that one can resume the runs of another:
-#
-#     kubectl create secret generic legwork \
-{keys}#       --from-literal=LEGWORK_RECORD_KEY="$(openssl rand -hex 32)"
-#
-{preparation}# To submit it again, which runs only what isn't finished, first remove the old one: kubectl delete --filename FILE
-#
-# When all pods have ended, collect the results in the volume:
-#
-#     {gather}
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: {name}
-spec:
-  completionMode: Indexed
-  completions: {shards}
-  parallelism: {parallelism}
-  # Exit {RETRYABLE} and signals are tried again, each time after a longer pause. The other codes mean the same at every try.
-  backoffLimitPerIndex: 10
-  podFailurePolicy:
-    rules:
-      # Preempted, evicted, or the node is gone: not a failure of the shard.
-      - action: Ignore
-        onPodConditions:
-          - type: DisruptionTarget
-            status: "True"
-      - action: FailIndex
-        onExitCodes:
-          containerName: legwork
-          operator: In
-          values: [1, 2, 3, 4, 5, 7, 126, 127]
-  template:
-    spec:
-      restartPolicy: Never
-      # After SIGTERM, legwork closes its records.
-      terminationGracePeriodSeconds: 60
-      # Neither legwork nor the tools of its agents use the Kubernetes API.
-      automountServiceAccountToken: false
-      containers:
-        - name: legwork
-          image: {image}
-          workingDir: /workspace
-          command:
-            - {command}
-          env:
-            - name: LEGWORK_SHARDS
-              value: "{shards}"
-          envFrom:
-            - secretRef:
-                name: legwork
-          volumeMounts:
-            - name: workspace
-              mountPath: /workspace
-          resources:
-            requests:
-              cpu: 250m
-              memory: 256Mi
-      volumes:
-        - name: workspace
-          persistentVolumeClaim:
-            claimName: legwork
-"#
-    )
+fn values(map: &MapCommand<'_>) -> Value {
+    let words = map.words.iter().map(String::as_str).chain(["--shard", "auto"]);
+    context! {
+        name => yaml_string(&job_name(map.job, map.name, map.shards)),
+        command => words.map(argument).collect::<Vec<_>>(),
+        parallelism => map.shards.min(MAX_PARALLELISM),
+    }
 }
 
 /// A name for the Job. With `-` and the index of a pod it is the pod's host name, so together they have at most 63 characters.
