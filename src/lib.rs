@@ -19,6 +19,7 @@
 //! [`message::ToolError`] as a tool result. The user gets an [`error::Error`] with a hint and an exit code. A panic is a bug,
 //! and no input may cause one.
 
+pub mod sync;
 pub mod text;
 pub mod attachment;
 pub mod message;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tempfile::SpooledTempFile;
 
@@ -12,6 +12,7 @@ use crate::attachment::Attachment;
 use crate::message::Message;
 use crate::providers::Model;
 use crate::record::read_attachment;
+use crate::sync::IgnorePoison;
 
 /// How many bytes of messages stay in memory: a short run needs no file, and a map has many short runs.
 const MAX_BYTES_IN_MEMORY: usize = 64 << 10;
@@ -69,7 +70,7 @@ impl MessageFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<SpooledTempFile>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().ignore_poison()
     }
 }
 

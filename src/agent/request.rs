@@ -1,6 +1,6 @@
 //! One request, from its reservation to its reply. While it waits, failed tries are recorded and counted.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use crate::event::{
 };
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::sync::IgnorePoison;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -326,7 +327,7 @@ struct FailedTries {
 
 impl RequestObserver<'_> {
     fn finish(self) -> FailedTries {
-        self.failed_tries.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.failed_tries.into_inner().ignore_poison()
     }
 }
 
@@ -335,7 +336,7 @@ impl StreamObserver for RequestObserver<'_> {
         // If it can't be recorded, that stops the run.
         let _ = self.run.record(self.agent, Retrying { retry: retry.clone() });
         let cost = self.run.cost(self.model, &retry.usage, (self.run.deps.clock)());
-        let mut tries = self.failed_tries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tries = self.failed_tries.lock().ignore_poison();
         tries.in_flight = Usage::default();
         tries.usage += retry.usage;
         tries.cost = tries.cost.zip(cost).map(|(before, now)| before + now);
@@ -346,6 +347,6 @@ impl StreamObserver for RequestObserver<'_> {
     }
 
     fn on_progress(&self, usage: Usage) {
-        self.failed_tries.lock().unwrap_or_else(PoisonError::into_inner).in_flight = usage;
+        self.failed_tries.lock().ignore_poison().in_flight = usage;
     }
 }

@@ -23,6 +23,7 @@ use crate::process::fd_limit::max_concurrent_agents;
 use crate::process::spawn::EnvironmentError;
 use crate::process::{CallLimits, Environment, RunDeadline};
 use crate::providers::{Model, Provider};
+use crate::sync::IgnorePoison;
 use crate::tools::toolbox::ToolDeps;
 
 /// The parts of a run, which the caller provides.
@@ -153,7 +154,7 @@ impl RunState {
     }
 
     fn shared(&self) -> std::sync::MutexGuard<'_, SharedState> {
-        self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared.lock().ignore_poison()
     }
 
     /// Restores the spend of a resumed run, that of agents that have ended included, and the windows that servers reported.

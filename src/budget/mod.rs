@@ -13,6 +13,7 @@ use crate::event::LimitReached;
 use crate::message::Usage;
 use crate::plan::PlannedLimits;
 use crate::pricing::Rates;
+use crate::sync::IgnorePoison;
 
 /// How many tokens of budget are held for the summary of a subagent.
 pub const SUBAGENT_SUMMARY_TOKENS: u64 = 1_024;
@@ -239,7 +240,7 @@ impl Budget {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, RunLedger> {
-        self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.ledger.lock().ignore_poison()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use super::output::Console;
 use crate::agent_files::WorkspaceFiles;
@@ -15,6 +15,7 @@ use crate::providers::user_servers::ParsedServers;
 use crate::record::Record;
 use crate::sandbox::programs::{self, Folders};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::sync::IgnorePoison;
 
 /// Names the current folder of `legwork test` to the runs that it starts (not for users).
 pub(super) const CHECKOUT_VARIABLE: &str = "LEGWORK_TEST_CHECKOUT";
@@ -39,7 +40,7 @@ pub(super) struct CliEnv {
 impl CliEnv {
     /// Prints a warning, unless it was printed before: the rows of a map share their circumstances.
     pub(super) fn warn_once(&self, text: &str) {
-        if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        if self.warned.lock().ignore_poison().insert(text.to_owned()) {
             self.console.warning(text);
         }
     }

@@ -6,11 +6,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
+
+use crate::sync::IgnorePoison;
 
 /// The queue length in bytes from which on agents pause.
 const BACKPRESSURE_BYTES: usize = 1 << 20;
@@ -63,7 +65,7 @@ static STDOUT_ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
 /// Records an error of stdout, except for a closed pipe.
 fn record_stdout_error(error: io::Error) {
     if error.kind() != io::ErrorKind::BrokenPipe {
-        STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        STDOUT_ERROR.lock().ignore_poison().get_or_insert(error);
     }
 }
 
@@ -98,7 +100,7 @@ static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     fn push(&self, stream: Stream, bytes: &[u8]) {
@@ -122,7 +124,7 @@ impl Queue {
         let mut state = self.lock();
         loop {
             let Some((stream, bytes)) = state.chunks.pop_front() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.changed.wait(state).ignore_poison();
                 continue;
             };
             drop(state);
@@ -147,7 +149,7 @@ impl Queue {
                 let why = "its reader stalled until the run's time was up";
                 return record_stdout_error(io::Error::new(io::ErrorKind::TimedOut, why));
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).ignore_poison().0;
         }
         state.mode = Mode::Direct;
     }
@@ -209,7 +211,7 @@ pub(super) fn resume_live_lines() {
 }
 
 fn live_lines() -> MutexGuard<'static, LiveLines> {
-    LIVE_LINES.lock().unwrap_or_else(PoisonError::into_inner)
+    LIVE_LINES.lock().ignore_poison()
 }
 
 fn push(stream: Stream, bytes: &[u8]) {
@@ -237,5 +239,5 @@ pub(super) fn finish() -> Option<io::Error> {
     if let Some(queue) = QUEUE.get() {
         queue.drain();
     }
-    STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take()
+    STDOUT_ERROR.lock().ignore_poison().take()
 }

@@ -2,7 +2,7 @@
 //! record, so compaction, truncated results and raised limits are as they were, and the provider's own encoder writes it.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +16,7 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::replay::Replay;
+use crate::sync::IgnorePoison;
 
 /// One JSON object, the body of a request.
 pub const FORMAT: ExportFormat = ExportFormat { name: "messages", options: &["--agent", "--api"], write };
@@ -121,7 +122,7 @@ fn connect(export: &Export<'_>, spec: &ProviderSpec, model: &Model) -> Result<Ar
 type SharedConversation = Arc<Mutex<Option<(Box<dyn Conversation>, usize)>>>;
 
 fn lock(conversation: &SharedConversation) -> MutexGuard<'_, Option<(Box<dyn Conversation>, usize)>> {
-    conversation.lock().unwrap_or_else(PoisonError::into_inner)
+    conversation.lock().ignore_poison()
 }
 
 /// Encodes the conversation of a model.

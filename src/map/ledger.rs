@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UT
 use serde::{Deserialize, Serialize};
 
 use crate::record::{open_file_in, remove_abandoned_files, replace_shared_file};
+use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
 
@@ -413,11 +414,11 @@ impl SharedLedger {
     }
 
     fn lock(&self) -> MutexGuard<'_, OwnSpend> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock().ignore_poison()
     }
 
     fn lock_total(&self) -> MutexGuard<'_, Total> {
-        self.total.lock().unwrap_or_else(PoisonError::into_inner)
+        self.total.lock().ignore_poison()
     }
 
     /// Reads the files of all other processes that haven't ended.

@@ -1,7 +1,7 @@
 //! The client's side of a connection: what a server may ask for.
 #![expect(deprecated, reason = "servers of older protocol versions ask for sampling and roots")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -13,6 +13,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use tokio::sync::broadcast;
 
 use super::stream_bounds::StreamBounds;
+use crate::sync::IgnorePoison;
 
 /// How many reports of progress wait to be read. Older ones are dropped.
 const MAX_UNREAD_REPORTS: usize = 64;
@@ -42,7 +43,7 @@ impl RefusingHandler {
     }
 
     fn refuse(&self, what: &'static str) -> ErrorData {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock().ignore_poison();
         refused.push(what);
         // Each of them needs an answer, which the server may not read.
         if refused.len() >= MAX_REQUESTS {
@@ -53,12 +54,12 @@ impl RefusingHandler {
 
     /// How many requests were refused so far.
     pub(super) fn refused_count(&self) -> usize {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.refused.lock().ignore_poison().len()
     }
 
     /// The first request that was refused since there were `count`.
     pub(super) fn refused_since(&self, count: usize) -> Option<&'static str> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(count).copied()
+        self.refused.lock().ignore_poison().get(count).copied()
     }
 }
 

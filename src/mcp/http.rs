@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -20,6 +20,7 @@ use super::messages::MessageReader;
 use super::sse;
 use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
 use crate::providers::{client_builder, root_cause};
+use crate::sync::IgnorePoison;
 
 /// The header with the id of a session.
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -40,11 +41,11 @@ pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
 impl LastFailure {
     /// Takes it.
     pub(super) fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().ignore_poison().take()
     }
 
     fn set(&self, why: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *self.0.lock().ignore_poison() = Some(why);
     }
 }
 

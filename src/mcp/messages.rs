@@ -2,7 +2,7 @@
 //! parts. Whatever answers a request is passed on, so that no call waits for an answer that has arrived.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::sync::IgnorePoison;
 use crate::text::surrogates;
 
 /// The most requests whose answers are awaited.
@@ -40,7 +41,7 @@ struct Response<'a> {
 impl MessageReader {
     /// Must be called before a message is sent.
     pub(super) fn sending(&self, message: &ClientJsonRpcMessage) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock().ignore_poison();
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 let what = match &request.request {
@@ -105,7 +106,7 @@ impl MessageReader {
     }
 
     fn take_asked(&self, id: &RequestId) -> Option<Asked> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock().ignore_poison();
         let as_number = || Some(RequestId::Number(id.to_string().parse().ok()?));
         // Some servers make a text of the number.
         asked.remove(id).or_else(|| asked.remove(&as_number()?))

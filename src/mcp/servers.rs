@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -41,6 +41,7 @@ use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
 use crate::sandbox::{MAX_RESTARTS, Sandbox, TamperError};
+use crate::sync::IgnorePoison;
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
 use crate::tools::{CallFuture, ServerCall, ToolContext, ToolOutput, ToolServers};
@@ -227,7 +228,7 @@ impl Servers {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Connection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().ignore_poison()
     }
 }
 

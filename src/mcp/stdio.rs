@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::server::{ServerPipes, ServerProcess};
 use crate::redaction::Redactor;
 use crate::sandbox::{CommandWatch, Sandbox, TamperError, UndoneGitChanges, programs};
+use crate::sync::IgnorePoison;
 
 /// How much of the end of a server's stderr is shown, in characters: why it ended is in its last lines.
 const MAX_SHOWN_CHARS: usize = 500;
@@ -119,7 +120,7 @@ impl ServerProgram {
         }
         // What it wrote last may not have been read yet.
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stderr = self.stderr.lock().ignore_poison().take();
         let stderr = stderr.map(CommandOutput::finish).unwrap_or_default();
         if !stderr.trim().is_empty() {
             parts.push(format!("its stderr: {}", last(stderr.trim(), MAX_SHOWN_CHARS)));
@@ -225,7 +226,7 @@ fn last(text: &str, count: usize) -> String {
 async fn keep_stderr(mut pipe: ChildStderr, kept: Arc<Mutex<Option<CommandOutput>>>) {
     let mut buffer = vec![0; 1 << 13];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        if let Some(output) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(output) = kept.lock().ignore_poison().as_mut() {
             output.push(&buffer[..count]);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::{Buf, BytesMut};
 use rmcp::RoleClient;
@@ -14,6 +14,7 @@ use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
 use super::messages::MessageReader;
+use crate::sync::IgnorePoison;
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
 
@@ -27,11 +28,11 @@ pub(super) struct StrayOutput(Arc<Mutex<Option<String>>>);
 impl StrayOutput {
     /// The first line that was no message.
     pub(super) fn first_line(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().ignore_poison().clone()
     }
 
     fn add(&self, line: &[u8]) {
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.0.lock().ignore_poison();
         if first.is_none() {
             let start = &line[..line.len().min(4 * MAX_QUOTED_CHARS)];
             *first = Some(ellipsize(&sanitize::line(&String::from_utf8_lossy(start)), MAX_QUOTED_CHARS));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use genai_prices::{Calculator, ModelInfo, PriceRequest, UsageKey};
@@ -12,6 +12,7 @@ use super::rates::{PriceKey, Rates, Tier};
 use super::user_prices::UserPrices;
 use crate::message::Usage;
 use crate::models::{self, Vendor};
+use crate::sync::IgnorePoison;
 
 /// The source of the table.
 pub const TABLE_VERSION: &str = "genai-prices 0.2.1";
@@ -165,7 +166,7 @@ impl Prices {
         let tier = TIER_STARTS.partition_point(|start| *start < prompt_tokens);
         let minute = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         let key = RatesKey { list, name: item.price_model.to_owned(), is_flex: item.is_flex, tier, minute };
-        let mut last = self.last_rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_rates.lock().ignore_poison();
         if let Some((_, rates)) = last.iter().find(|(known, _)| *known == key) {
             return *rates;
         }

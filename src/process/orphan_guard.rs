@@ -4,9 +4,11 @@ use std::io::{self, PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::process::Pid;
+
+use crate::sync::IgnorePoison;
 
 /// Reads `+ ID` for a command that was started and `- ID` for one that has ended. The end of the input comes with the end of
 /// this program; then it kills the process groups of the commands that are left. It runs in the background, so that it isn't a
@@ -38,7 +40,7 @@ impl OrphanGuard {
     /// # Errors
     /// If the process can't be started.
     pub(super) fn arm(&self) -> io::Result<()> {
-        let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pipe = self.0.lock().ignore_poison();
         if pipe.is_none() {
             let (reader, writer) = io::pipe()?;
             let mut shell = Command::new("/bin/sh");
@@ -64,7 +66,7 @@ impl OrphanGuard {
     }
 
     fn report(&self, change: char, command: Pid) {
-        if let Some(pipe) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(pipe) = &mut *self.0.lock().ignore_poison() {
             // If the process was killed, the next commands go on without it.
             let _ = pipe.write_all(format!("{change} {}\n", command.as_raw_nonzero()).as_bytes());
         }

@@ -10,7 +10,7 @@
 #[cfg(target_os = "macos")]
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::process::{Pid, Signal};
 
@@ -21,6 +21,7 @@ use super::process_table::{self, ProcessId};
 #[cfg(target_os = "linux")]
 use crate::sandbox::restorer::is_helper;
 pub(crate) use crate::sandbox::{CALL_ID_VARIABLE, call_prefix};
+use crate::sync::IgnorePoison;
 
 /// The running commands, with their call ids.
 static RUNNING: Mutex<Vec<(Pid, String)>> = Mutex::new(Vec::new());
@@ -29,7 +30,7 @@ static RUNNING: Mutex<Vec<(Pid, String)>> = Mutex::new(Vec::new());
 static ORPHAN_GUARD: OrphanGuard = OrphanGuard::new();
 
 fn running() -> MutexGuard<'static, Vec<(Pid, String)>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    RUNNING.lock().ignore_poison()
 }
 
 /// All processes of one command.
@@ -83,7 +84,7 @@ impl CommandTree {
         }
         #[cfg(target_os = "macos")]
         {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock().ignore_poison();
             *seen = process_table::members(self.id, &seen);
             seen.len() > max
         }
@@ -115,7 +116,7 @@ impl CommandTree {
 
     #[cfg(target_os = "macos")]
     fn take_seen(&mut self) -> HashSet<ProcessId> {
-        std::mem::take(self.seen.get_mut().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(self.seen.get_mut().ignore_poison())
     }
 }
 

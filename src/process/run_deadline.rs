@@ -2,9 +2,11 @@
 //! a thread notes the time at short intervals, and a long gap between two notes is time in which nothing could run. The clock
 //! itself doesn't count the time in which the machine sleeps.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::sync::IgnorePoison;
 
 /// How often the time is noted.
 const TICK: Duration = Duration::from_millis(250);
@@ -27,7 +29,7 @@ fn note(clock: &mut Clock, now: Instant) -> Duration {
 
 /// How long the process has been stopped altogether, since the first note.
 fn stopped_time() -> Duration {
-    note(&mut CLOCK.lock().unwrap_or_else(PoisonError::into_inner), Instant::now())
+    note(&mut CLOCK.lock().ignore_poison(), Instant::now())
 }
 
 /// When a run's time is up.

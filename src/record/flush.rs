@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::files::open_folder;
+use crate::sync::IgnorePoison;
 
 /// How long the flush at the end of a run waits for others, which it is shared with. Meanwhile another row has its place.
 const MAX_WAIT: Duration = Duration::from_millis(10);
@@ -104,10 +105,10 @@ fn flush_on_threads<T: Send, F: FnMut(T) -> io::Result<()>>(
     let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
     let work = || {
         let mut flush = flush();
-        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || items.lock().ignore_poison().next();
         while let Some(item) = next() {
             if let Err(error) = flush(item) {
-                let mut result = result.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut result = result.lock().ignore_poison();
                 *result = std::mem::replace(&mut *result, Ok(())).and(Err(error));
             }
         }
@@ -119,7 +120,7 @@ fn flush_on_threads<T: Send, F: FnMut(T) -> io::Result<()>>(
         }
         work();
     });
-    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+    result.into_inner().ignore_poison()
 }
 
 /// How long flushes took.

@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{create_shared_file, open_file, open_folder};
 use crate::error::{Error, TakenOver};
+use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::is_local_filesystem;
 
 /// The file, which exists while a run goes on and after it was killed.
@@ -184,7 +185,7 @@ impl Counter {
 
     /// Writes how many lines of an agent's journal are on the disk. If that fails, the file has a lower number.
     fn write_flushed(&self, agent: &str, lines: u64) {
-        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flushed = self.flushed.lock().ignore_poison();
         let found = flushed.iter().position(|(known, _)| known == agent);
         if found.is_none() && flushed.len() >= MAX_JOURNALS {
             return;
@@ -204,7 +205,7 @@ impl Counter {
     }
 
     fn lock_file(&self) -> MutexGuard<'_, Option<File>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().ignore_poison()
     }
 
     /// Counts in time. An owner that is late stays late until it has checked whose lease it is: this thread may be the first to
@@ -248,7 +249,7 @@ struct LocalCounters(Mutex<(Vec<Weak<Counter>>, bool)>);
 
 impl LocalCounters {
     fn add(&'static self, counter: &Arc<Counter>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().ignore_poison();
         state.0.push(Arc::downgrade(counter));
         if !state.1 {
             let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(|| self.count_all());
@@ -260,7 +261,7 @@ impl LocalCounters {
     fn count_all(&self) {
         loop {
             std::thread::sleep(PERIOD);
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.lock().ignore_poison();
             state.0.retain(|counter| counter.strong_count() > 0);
             if state.0.is_empty() {
                 state.1 = false;
@@ -357,7 +358,7 @@ impl Lease {
 
     /// How many lines of each journal were on the disk, as far as it is known.
     pub(super) fn flushed(&self) -> FlushedLines {
-        self.counter.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counter.flushed.lock().ignore_poison().clone()
     }
 
     /// The time at which the last owner was seen, if it was killed.
@@ -430,7 +431,7 @@ impl Lease {
             return self.release();
         }
         self.is_released.store(true, Ordering::Relaxed);
-        UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).push(self.file());
+        UNUSED_LEASES.lock().ignore_poison().push(self.file());
     }
 
     fn file(&self) -> LeaseFile {
@@ -443,7 +444,7 @@ static UNUSED_LEASES: Mutex<Vec<LeaseFile>> = Mutex::new(Vec::new());
 
 /// Removes the files that runs of this process have left to the next ones.
 pub(super) fn remove_unused_leases() {
-    let unused = std::mem::take(&mut *UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner));
+    let unused = std::mem::take(&mut *UNUSED_LEASES.lock().ignore_poison());
     unused.iter().for_each(LeaseFile::remove);
 }
 
@@ -576,7 +577,7 @@ fn flushed_line(agent: &str, lines: u64) -> String {
 /// Creates the file of an owner that follows no other one; `None` if there is one already.
 fn create(record: &Path, owner: &Owner) -> io::Result<Option<File>> {
     let unused = match owner.device {
-        Some(_) => UNUSED_LEASES.lock().unwrap_or_else(PoisonError::into_inner).pop(),
+        Some(_) => UNUSED_LEASES.lock().ignore_poison().pop(),
         None => None,
     };
     match unused.and_then(|unused| unused.move_to(record, owner)) {

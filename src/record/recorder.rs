@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, FallocateFlags, fallocate, fstat, renameat, symlinkat, unlinkat};
@@ -24,6 +24,7 @@ use crate::event::{Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
 use crate::sandbox::RecordVerifier;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::sync::IgnorePoison;
 use crate::workspace::new_file::NewFile;
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
@@ -464,7 +465,7 @@ fn replace_symlink(link: &Path, target: &Path) -> io::Result<()> {
 }
 
 pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().ignore_poison()
 }
 
 /// Compares what is at a path with the new file that will replace it.

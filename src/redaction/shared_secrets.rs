@@ -1,8 +1,9 @@
 //! The secrets that all clones of a redactor share.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::matcher::SecretMatcher;
+use crate::sync::IgnorePoison;
 
 /// How many secrets of one name can be added later. Older ones are forgotten: they are keys that have expired.
 pub(super) const MAX_ADDED: usize = 64;
@@ -37,7 +38,7 @@ impl SharedSecrets {
 
     /// Adds a secret.
     pub(super) fn add(&self, label: Arc<str>, value: &str) {
-        let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = self.0.write().ignore_poison();
         if secrets.initial.iter().chain(&secrets.added).any(|(_, known)| known == value) {
             return;
         }
@@ -53,6 +54,6 @@ impl SharedSecrets {
 
     /// Finds the current secrets; `None` if there are none.
     pub(super) fn matcher(&self) -> Option<Arc<SecretMatcher>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).matcher.clone()
+        self.0.read().ignore_poison().matcher.clone()
     }
 }

@@ -9,7 +9,7 @@ mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -32,6 +32,7 @@ use crate::providers::{
 };
 use crate::record::Record;
 use crate::sandbox::Sandbox;
+use crate::sync::IgnorePoison;
 use crate::workspace::Workspace;
 
 /// A recorded run that can be replayed.
@@ -295,7 +296,7 @@ struct EventCollector(Mutex<BTreeMap<String, Vec<JournalEntry>>>);
 
 impl EventCollector {
     fn events(&self) -> MutexGuard<'_, BTreeMap<String, Vec<JournalEntry>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -8,7 +8,7 @@ mod used_limit;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -44,6 +44,7 @@ use crate::record::Recorder;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, Repositories};
+use crate::sync::IgnorePoison;
 use crate::tools::ToolServers;
 use crate::workspace::Workspace;
 use crate::workspace_changes::{ChangeTracker, FileId};
@@ -538,7 +539,7 @@ impl RecordingSink {
     }
 
     fn state(&self) -> MutexGuard<'_, RecordedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 
     /// Whether a script or a record has replies left that no agent asked for.

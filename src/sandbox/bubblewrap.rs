@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rustix::fs::MemfdFlags;
@@ -26,6 +26,7 @@ use super::scratch_dirs::ScratchDirs;
 use super::tier_probe::Probe;
 use super::{programs, seccomp, tier_probe};
 use crate::job::{GitAccess, Network};
+use crate::sync::IgnorePoison;
 
 /// The flags for every command. Bubblewrap itself sets `no_new_privs`.
 const FLAGS: [&str; 9] = [
@@ -138,7 +139,7 @@ impl Bubblewrap {
         if let Some(cached) = cached.clone().filter(CachedProbe::has_succeeded)
             && let Ok(probe) = bubblewrap.start_probe(&shell, deadline)
         {
-            *bubblewrap.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(PendingProbe { probe, cached });
+            *bubblewrap.pending.lock().ignore_poison() = Some(PendingProbe { probe, cached });
             let degradation = bubblewrap.degradation();
             return Ok((bubblewrap, degradation));
         }
@@ -227,7 +228,7 @@ impl Bubblewrap {
     /// See [`Sandbox::confirm`](super::Sandbox::confirm).
     pub(super) fn confirm(&self) -> io::Result<()> {
         let wait = || {
-            let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let pending = self.pending.lock().ignore_poison().take();
             let Some(PendingProbe { probe, cached }) = pending else { return Ok(()) };
             let Err(reason) = self.conclude(probe.wait(), cached) else { return Ok(()) };
             let cause = restriction(|setting| fs::read_to_string(setting).ok());
@@ -299,7 +300,7 @@ impl Bubblewrap {
 
 impl Drop for Bubblewrap {
     fn drop(&mut self) {
-        let pending = self.pending.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let pending = self.pending.get_mut().ignore_poison().take();
         // No command was started. A probe that is still running is killed.
         if let Some(PendingProbe { probe, cached }) = pending
             && let Some(printed) = probe.result()

@@ -10,13 +10,14 @@ use std::io::{self, PipeWriter};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::call_id::{CALL_ID_VARIABLE, call_prefix};
 use super::restorer::{add_helper, become_helper, own_program, remove_helper};
+use crate::sync::IgnorePoison;
 
 /// The argument with which the program becomes this process; it isn't part of the command line interface.
 pub const ARGUMENT: &str = "end-after-kill";
@@ -42,7 +43,7 @@ impl KillGuard {
     /// If it can't be started.
     pub(super) fn shared() -> io::Result<Arc<Self>> {
         static SHARED: Mutex<Weak<KillGuard>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock().ignore_poison();
         if let Some(guard) = shared.upgrade() {
             return Ok(guard);
         }

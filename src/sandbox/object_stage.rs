@@ -7,11 +7,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::git;
+use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::FileId;
 use crate::workspace::remove_folder::remove_folder;
 
@@ -26,11 +27,11 @@ pub struct GuardedFiles(Arc<Mutex<HashSet<FileId>>>);
 
 impl GuardedFiles {
     pub(super) fn insert(&self, id: FileId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.0.lock().ignore_poison().insert(id);
     }
 
     pub(super) fn contains(&self, id: FileId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.0.lock().ignore_poison().contains(&id)
     }
 }
 
@@ -70,7 +71,7 @@ impl ObjectStages {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<ObjectStage>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }
 

@@ -7,13 +7,14 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use super::policy::SandboxPolicy;
 use super::protected_paths::canonical_as_far_as_possible;
+use crate::sync::IgnorePoison;
 use crate::text::hex;
 
 /// The most entries that are kept.
@@ -31,7 +32,7 @@ const STATUS_FIELDS: [&str; 6] = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:
 static SUCCEEDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn succeeded() -> MutexGuard<'static, Vec<String>> {
-    SUCCEEDED.lock().unwrap_or_else(PoisonError::into_inner)
+    SUCCEEDED.lock().ignore_poison()
 }
 
 /// The file with one entry a line, newest first.

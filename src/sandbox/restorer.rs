@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -18,6 +18,7 @@ use rustix::process::Pid;
 
 use super::policy::Tier;
 use super::tamper_guard::TamperGuard;
+use crate::sync::IgnorePoison;
 
 /// The argument with which the program becomes this process; it isn't part of the command line interface.
 pub const ARGUMENT: &str = "restore-after-kill";
@@ -39,7 +40,7 @@ pub fn is_helper(process: Pid) -> bool {
 }
 
 fn helpers() -> MutexGuard<'static, Vec<u32>> {
-    HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
+    HELPERS.lock().ignore_poison()
 }
 
 /// A child process isn't something that a command left behind.
@@ -93,7 +94,7 @@ impl Restorer {
     /// # Errors
     /// If the process can't be started; no command may be started then.
     pub(super) fn arm(&self, guard: &TamperGuard) -> io::Result<()> {
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock().ignore_poison();
         // It may have been killed.
         started.take_if(|started| !matches!(started.process.try_wait(), Ok(None)));
         let started = match &mut *started {
@@ -113,7 +114,7 @@ impl Restorer {
 
     /// No check is due any more.
     pub(super) fn disarm(&self) {
-        if let Some(started) = &*self.started.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(started) = &*self.started.lock().ignore_poison() {
             // Can't fail: the byte was written before.
             let _ = started.memory.write_all_at(&[0], 0);
         }
@@ -122,7 +123,7 @@ impl Restorer {
     /// The pipe whose end the process waits for. Every process that ends commands and may outlive this program holds it open.
     #[cfg(target_os = "linux")]
     pub(super) fn liveness_pipe(&self) -> Option<Arc<OwnedFd>> {
-        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = self.started.lock().ignore_poison();
         started.as_ref().and_then(|started| started.liveness_pipe.clone())
     }
 

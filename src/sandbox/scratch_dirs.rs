@@ -8,12 +8,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::policy::SandboxPolicy;
 use super::programs::Folders;
+use crate::sync::IgnorePoison;
 use crate::workspace::remove_folder::remove_folder;
 
 /// The prefix of a folder in use.
@@ -83,7 +84,7 @@ impl ScratchDirs {
     /// started.
     pub(super) fn settle(&self) {
         let Some(cleanup) = &self.cleanup else { return };
-        if let Some(mut shell) = cleanup.shell.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(mut shell) = cleanup.shell.lock().ignore_poison().take() {
             let _ = shell.wait();
         }
     }

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::policy::{RecordVerifier, SandboxPolicy, Tier};
 use super::programs;
@@ -13,6 +13,7 @@ use super::restorer::Restorer;
 use super::tamper_error::{TamperError, UndoneGitChanges};
 use super::tamper_guard::TamperGuard;
 use crate::job::GitAccess;
+use crate::sync::IgnorePoison;
 
 /// The files of a run's record that never change after they were written.
 const IMMUTABLE_RECORD_FILES: [&str; 2] = ["job.yaml", "plan.json"];
@@ -82,7 +83,7 @@ impl TamperWatch {
     pub(super) fn command_starting(&self) -> io::Result<()> {
         // While no command ran, only someone else can have made changes.
         if self.running.load(Ordering::Relaxed) == 0 {
-            let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guard = self.guard.lock().ignore_poison();
             guard.rebaseline()?;
             self.restorer.arm(&guard).map_err(|error| {
                 io::Error::other(format!("the process that restores protected files can't be started ({error})"))
@@ -100,7 +101,7 @@ impl TamperWatch {
         if self.running.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.guard.lock().ignore_poison();
         guard.accept(&self.record_files);
         self.restorer.arm(&guard)
     }
@@ -108,7 +109,7 @@ impl TamperWatch {
     /// Must be called after a command has ended.
     pub(super) fn command_ended(&self) -> Result<Option<UndoneGitChanges>, TamperError> {
         let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
-        let result = self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(others_run);
+        let result = self.guard.lock().ignore_poison().check(others_run);
         if !others_run {
             self.restorer.disarm();
         }
@@ -122,7 +123,7 @@ impl TamperWatch {
         if self.running.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner).check(true).map(drop)
+        self.guard.lock().ignore_poison().check(true).map(drop)
     }
 }
 

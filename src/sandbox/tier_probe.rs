@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::policy::PreparedCommand;
 #[cfg(target_os = "linux")]
 use super::{policy::SandboxPolicy, programs};
+use crate::sync::IgnorePoison;
 
 /// How long all probes of a tier may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -135,7 +136,7 @@ impl Drop for Probe {
 }
 
 fn lock(shell: &Mutex<ProbeShell>) -> MutexGuard<'_, ProbeShell> {
-    shell.lock().unwrap_or_else(PoisonError::into_inner)
+    shell.lock().ignore_poison()
 }
 
 /// Runs the first shell that can be started. Other programs may remove what was to be hidden, which is no fault of the tier.

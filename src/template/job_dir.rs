@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::diagnostic::Source;
+use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::{self, DIR_FLAGS};
 use crate::workspace::path_resolver::resolve;
 
@@ -82,7 +83,7 @@ impl JobDir {
     /// The sources that were read instead of the file's own.
     pub fn overlay_sources(&self) -> Vec<Arc<Source>> {
         let given = self.overlay.as_ref().map(|instead| instead.sources_read.lock());
-        given.map(|given| given.unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+        given.map(|given| given.ignore_poison().clone()).unwrap_or_default()
     }
 
     /// Reads a text file of at most [`MAX_FILE_BYTES`], as [`normalize_text`] returns it.
@@ -112,7 +113,7 @@ impl JobDir {
         let id = FileId::of(&file.metadata().map_err(|error| file_error(&error))?);
         if let Some(instead) = self.overlay.as_ref().filter(|instead| instead.file == id) {
             let source = Source::new(shown, instead.text.as_str());
-            instead.sources_read.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
+            instead.sources_read.lock().ignore_poison().push(source.clone());
             return Ok(source);
         }
         let mut bytes = Vec::new();

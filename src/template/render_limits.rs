@@ -5,12 +5,13 @@
 //! that can produce a huge value in one step estimate its size first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
 
 use super::tracked_inputs::TrackedInputs;
+use crate::sync::IgnorePoison;
 
 /// The filters that [`super::instrument`] puts into templates.
 pub(super) const CHECK: &str = "legwork_check";
@@ -89,7 +90,7 @@ impl RenderLimits {
 
     /// The limit that was exceeded since the last call.
     pub(super) fn take_exceeded(&self) -> Option<ExceededLimit> {
-        self.exceeded.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.exceeded.lock().ignore_poison().take()
     }
 
     /// Whether nothing is left.
@@ -98,7 +99,7 @@ impl RenderLimits {
     }
 
     fn fail(&self, exceeded: ExceededLimit) -> Error {
-        *self.exceeded.lock().unwrap_or_else(PoisonError::into_inner) = Some(exceeded);
+        *self.exceeded.lock().ignore_poison() = Some(exceeded);
         Error::new(ErrorKind::InvalidOperation, "too large")
     }
 

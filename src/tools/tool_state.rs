@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::redaction::Redactor;
+use crate::sync::IgnorePoison;
 use crate::text::hex;
 
 /// The state of an agent, as one of its calls sees it. All calls of an agent share it; agents don't.
@@ -52,45 +53,41 @@ impl ToolState {
     /// Remembers a file's content as the agent has read or written it. The path is canonical, from the workspace.
     pub(super) fn record_file(&self, path: &Path, content: &[u8]) {
         let sha256 = hex(&Sha256::digest(content));
-        lock(&self.shared.files).insert(path.to_owned(), sha256.clone());
+        self.shared.files.lock().ignore_poison().insert(path.to_owned(), sha256.clone());
         // If the rest of the file is known, a short secret could be guessed from the hash.
         let is_secret = |text: &str| matches!(self.redactor.redact(text), Cow::Owned(_));
         let is_safe = self.redactor.is_empty() || !is_secret(&String::from_utf8_lossy(content));
         let path = path.to_str().filter(|path| is_safe && !is_secret(path));
-        *lock(&self.seen) = path.map(|path| FileVersion { path: path.to_owned(), sha256 });
+        *self.seen.lock().ignore_poison() = path.map(|path| FileVersion { path: path.to_owned(), sha256 });
     }
 
     /// The file that this call has seen, for the journal.
     pub(super) fn seen(&self) -> Option<FileVersion> {
-        lock(&self.seen).take()
+        self.seen.lock().ignore_poison().take()
     }
 
     /// Remembers a file that the agent saw before the run was resumed.
     pub(super) fn restore_version(&self, seen: &FileVersion) {
-        lock(&self.shared.files).insert(PathBuf::from(&seen.path), seen.sha256.clone());
+        self.shared.files.lock().ignore_poison().insert(PathBuf::from(&seen.path), seen.sha256.clone());
     }
 
     /// Whether the agent has read or written a file.
     pub(super) fn has_seen(&self, path: &Path) -> bool {
-        lock(&self.shared.files).contains_key(path)
+        self.shared.files.lock().ignore_poison().contains_key(path)
     }
 
     /// Whether a file has changed since the agent last saw it. False for a file that it never saw.
     pub(super) fn has_changed(&self, path: &Path, content: &[u8]) -> bool {
-        let seen = lock(&self.shared.files).get(path).cloned();
+        let seen = self.shared.files.lock().ignore_poison().get(path).cloned();
         seen.is_some_and(|seen| seen != hex(&Sha256::digest(content)))
     }
 
     /// The agent's plan, a line for each step.
     pub(super) fn plan(&self) -> String {
-        lock(&self.shared.plan).clone()
+        self.shared.plan.lock().ignore_poison().clone()
     }
 
     pub(super) fn set_plan(&self, plan: String) {
-        *lock(&self.shared.plan) = plan;
+        *self.shared.plan.lock().ignore_poison() = plan;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ use self::write_protection::WriteProtection;
 use crate::diagnostic::suggest_name;
 use crate::git::is_dot_git;
 use crate::message::ToolError;
+use crate::sync::IgnorePoison;
 
 /// How many entries of a folder are searched for a similar name.
 const MAX_SIMILAR_NAMES: usize = 10_000;
@@ -201,13 +202,13 @@ impl Workspace {
     /// Runs `work` while no other agent of the run writes to the path.
     pub(crate) fn with_path_lock<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.locks.lock().ignore_poison();
             if locks.len() > 1000 {
                 locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
             Arc::clone(locks.entry(path.to_owned()).or_default())
         };
-        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = lock.lock().ignore_poison();
         work()
     }
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -53,6 +53,7 @@ use crate::record::{
     remove_unused_files,
 };
 use crate::run::{Signals, head_commit};
+use crate::sync::IgnorePoison;
 use crate::text::pluralize;
 use crate::workspace::open_root::OpenRoot;
 
@@ -315,8 +316,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let unstarted = unstarted?;
     runner.progress.finish();
     let MapRunner { errors, result_error, outages, .. } = runner;
-    let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let result_error = result_error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let errors = errors.into_inner().ignore_poison();
+    let result_error = result_error.into_inner().ignore_poison();
     let timed_out = deadline.is_expired();
     let closed = budget.close();
     let finished = results.finish();

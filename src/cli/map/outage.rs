@@ -1,12 +1,13 @@
 //! What the rows of a map learn from each other while their provider is down: no further row starts, one row tries again after
 //! growing pauses, and all go on when the provider has replied to any of them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::schedule::Start;
 use crate::event::{Event, JournalEntry};
 use crate::run::RunObserver;
+use crate::sync::IgnorePoison;
 
 /// How long an outage may last until the map ends.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -85,7 +86,7 @@ impl OutageGate {
 
     /// A row has ended because its provider failed.
     pub(super) fn row_failed(&self, row: usize, watch: &RowWatch) -> AfterFailure {
-        let requested_at = *watch.requested_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let requested_at = *watch.requested_at.lock().ignore_poison();
         let mut state = self.lock();
         if state.has_given_up || state.last_reply.is_some_and(|last| last > requested_at) {
             return AfterFailure::End;
@@ -128,7 +129,7 @@ impl OutageGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -144,7 +145,7 @@ impl RunObserver for RowWatch {
     fn event(&self, entry: &JournalEntry) {
         match &entry.event {
             Event::RequestStarted(_) | Event::Retrying(_) => {
-                *self.requested_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                *self.requested_at.lock().ignore_poison() = Instant::now();
             }
             Event::ReplyReceived(_) => {
                 let mut state = self.gate.lock();

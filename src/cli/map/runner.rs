@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -35,6 +35,7 @@ use crate::plan::{InputValues, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::run::{RunObserver, Signals};
+use crate::sync::IgnorePoison;
 
 /// How many ignored files a warning names.
 const MAX_NAMED: usize = 10;
@@ -97,7 +98,7 @@ impl MapRunner<'_> {
                 && self.budget.exhausted().is_none()
                 && !self.deadline.is_expired()
                 && self.has_folder()
-                && lock(&self.result_error).is_none();
+                && self.result_error.lock().ignore_poison().is_none();
             if may_any { self.outages.may_start(row) } else { Start::Never }
         };
         let run = async |number: usize, slot: Arc<RunSlot>| {
@@ -166,7 +167,7 @@ impl MapRunner<'_> {
                     EXIT_USAGE | EXIT_INVALID => EXIT_ENVIRONMENT,
                     code => code,
                 };
-                lock(&self.errors).insert(id.clone(), code);
+                self.errors.lock().ignore_poison().insert(id.clone(), code);
                 code
             }
         };
@@ -174,7 +175,7 @@ impl MapRunner<'_> {
             self.failures.fetch_add(1, Ordering::SeqCst);
         }
         let written = {
-            let mut results = lock(&self.results);
+            let mut results = self.results.lock().ignore_poison();
             let taken = match ended {
                 Ok((result, Some(inputs))) => results.row_ended(id, inputs, *result),
                 _ => results.row_not_run(id),
@@ -182,7 +183,7 @@ impl MapRunner<'_> {
             taken.and_then(|()| results.update())
         };
         if let Err(error) = written {
-            lock(&self.result_error).get_or_insert(error);
+            self.result_error.lock().ignore_poison().get_or_insert(error);
         }
         false
     }
@@ -256,10 +257,6 @@ impl MapRunner<'_> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The path of a row's record, as messages name it.
 fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
@@ -276,7 +273,7 @@ impl MapRunner<'_> {
         let is_there = same.is_ok_and(|same| same);
         if !is_there {
             let why = "the map's folder was removed or replaced while the map ran";
-            *lock(&self.result_error) = Some(io::Error::new(io::ErrorKind::NotFound, why));
+            *self.result_error.lock().ignore_poison() = Some(io::Error::new(io::ErrorKind::NotFound, why));
         }
         is_there
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, available_parallelism, scope};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::cli::execute::start_runtime;
 use crate::error::Error;
 use crate::record::{RunSlot, RunSlots};
+use crate::sync::IgnorePoison;
 
 /// The stack of a thread that runs rows, as large as that of the main thread usually is.
 const STACK_BYTES: usize = 8 << 20;
@@ -48,7 +49,7 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     let runtimes = (0..threads).map(|_| start_runtime()).collect::<Result<Vec<_>, _>>()?;
     let (queue, is_closed) = (Mutex::new(VecDeque::from(rows)), Arc::<AtomicBool>::default());
     let next = || {
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = queue.lock().ignore_poison();
         let start = queue.front().map_or(Start::Never, |row| may_start(*row));
         let row = if start == Start::Now { queue.pop_front() } else { None };
         is_closed.store(row.is_none() || queue.is_empty(), Ordering::SeqCst);
@@ -56,7 +57,7 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     };
     let run = async |row: usize, slot: Arc<RunSlot>| {
         if run(row, slot).await {
-            queue.lock().unwrap_or_else(PoisonError::into_inner).push_front(row);
+            queue.lock().ignore_poison().push_front(row);
         }
     };
     let mut failures = Vec::new();
@@ -107,7 +108,7 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     match failures.pop() {
         // Fewer threads run all rows, too.
         Some(error) if failures.len() + 1 == threads => Err(Error::environment("no thread can be started")(error)),
-        _ => Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner).into()),
+        _ => Ok(queue.into_inner().ignore_poison().into()),
     }
 }
 

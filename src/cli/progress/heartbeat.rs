@@ -1,10 +1,10 @@
 //! Lines in a log while nothing else is printed, so that no CI system takes a run for dead.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::cli::env::CliEnv;
+use crate::sync::IgnorePoison;
 
 /// The longest time without a line in a log.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -31,12 +31,12 @@ impl Heartbeat {
 
     /// Notes that a line was printed.
     pub(super) fn line_printed(&self) {
-        *self.last_line.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_line.lock().ignore_poison() = Instant::now();
     }
 
     /// Whether a line is due. If so, the caller prints it.
     pub(super) fn is_due(&self) -> bool {
-        let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_line.lock().ignore_poison();
         let is_due = last.elapsed() + self.tick() > self.interval;
         if is_due {
             *last = Instant::now();

@@ -1,7 +1,7 @@
 //! Lines on a terminal that are drawn again and again: the live lines.
 
 use std::io::stderr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use unicode_width::UnicodeWidthChar;
@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthChar;
 use super::suspend::erase_on_suspend;
 use crate::cli::output_queue::{self, ERASE_LIVE_LINES};
 use crate::process::job_control::is_in_background;
+use crate::sync::IgnorePoison;
 
 /// The least time between two redraws: at most 15 per second.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(67);
@@ -91,7 +92,7 @@ impl LiveScreen {
     }
 
     fn lock(&self) -> MutexGuard<'_, ScreenState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 

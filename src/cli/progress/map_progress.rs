@@ -1,7 +1,7 @@
 //! The progress of a map: a line for each active row and one for all on a terminal, otherwise a log with a line for each row that
 //! ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
@@ -21,6 +21,7 @@ use crate::map::MapBudget;
 use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::run::{ResumeState, RunObserver, Signals};
+use crate::sync::IgnorePoison;
 use crate::text::{pluralize, truncate};
 
 /// The most columns of the bar.
@@ -73,7 +74,7 @@ struct RowStatus(Mutex<RunStatus>);
 
 impl RunObserver for RowStatus {
     fn event(&self, entry: &JournalEntry) {
-        lock(&self.0).apply(entry);
+        self.0.lock().ignore_poison().apply(entry);
     }
 }
 
@@ -157,7 +158,7 @@ impl MapProgress {
 
     /// Removes the live lines.
     pub(in crate::cli) fn finish(&self) {
-        drop(lock(&self.ticker).take());
+        drop(self.ticker.lock().ignore_poison().take());
         self.shown.note_signal();
         if let Some(screen) = &self.shown.screen {
             screen.end();
@@ -248,7 +249,7 @@ impl ShownMap {
     fn lines(&self, state: &MapState, (columns, rows): Size) -> Vec<String> {
         let shown = lines_that_fit(state.active.len(), rows.saturating_sub(1));
         let line = |(id, row): (_, &ActiveRow)| {
-            let status = lock(&row.status.0);
+            let status = row.status.0.lock().ignore_poison();
             let turn = status.parent().map_or(1, |parent| parent.turn);
             let (spent, action) = (status.spent(), status.main_activity());
             LiveLine { id, turn, spent, elapsed: row.started.elapsed(), description: "", action }
@@ -281,7 +282,7 @@ impl ShownMap {
     fn heartbeat_line(&self, state: &MapState) -> String {
         let mut parts: Vec<String> = vec![format!("{} of {} rows ended", state.ended, self.total)];
         let named = state.active.iter().take(MAX_NAMED_ROWS);
-        parts.extend(named.map(|(id, row)| format!("{id} {}", lock(&row.status.0).main_activity())));
+        parts.extend(named.map(|(id, row)| format!("{id} {}", row.status.0.lock().ignore_poison().main_activity())));
         if let Some(more) = state.active.len().checked_sub(MAX_NAMED_ROWS).filter(|more| *more > 0) {
             parts.push(pluralize(more as u64, "more active row"));
         }
@@ -293,8 +294,8 @@ impl ShownMap {
     /// `$0.12 of $5.00, 1 failed`: what the whole map has cost, with other processes and earlier starts.
     fn spend_and_failures(&self, state: &MapState) -> String {
         let (spent, limits) = self.budget.spent();
-        let is_incomplete =
-            state.is_cost_incomplete || state.active.values().any(|row| lock(&row.status.0).cost().is_none());
+        let is_incomplete = state.is_cost_incomplete
+            || state.active.values().any(|row| row.status.0.lock().ignore_poison().cost().is_none());
         let (cut_off, open_cost) = &self.cut_off;
         let mut text = short_cost(spent.cost_usd + open_cost);
         if let Some(limit) = limits.cost_usd {
@@ -314,7 +315,7 @@ impl ShownMap {
     }
 
     fn state(&self) -> MutexGuard<'_, MapState> {
-        lock(&self.state)
+        self.state.lock().ignore_poison()
     }
 }
 
@@ -337,10 +338,6 @@ impl MapState {
 fn bar(ended: usize, total: usize, columns: usize) -> String {
     let full = (ended * columns).checked_div(total).unwrap_or_default().min(columns);
     format!("{}{}", "━".repeat(full), "╌".repeat(columns - full))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The progress of one run: live lines on a terminal, otherwise a log.
 
 use std::io::stderr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::event_line::event_line;
@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::process::job_control::is_in_background;
 use crate::run::{ResumeState, RunObserver, Signals};
+use crate::sync::IgnorePoison;
 use crate::text::pluralize;
 
 /// How often live lines are drawn.
@@ -88,7 +89,7 @@ impl Drop for RunProgress {
 
 impl RunObserver for Shown {
     fn event(&self, entry: &JournalEntry) {
-        let mut status = lock(&self.status);
+        let mut status = self.status.lock().ignore_poison();
         status.apply(entry);
         match &self.display {
             Display::Live(screen) => {
@@ -102,7 +103,8 @@ impl RunObserver for Shown {
             Display::Log { console, heartbeat, groups } => {
                 let Some(line) = event_line(entry) else { return };
                 let line = format!("{:<ID_COLUMNS$} {}", entry.agent, printable(line.trim_end()));
-                let mut groups = groups.as_ref().filter(|_| entry.agent != PARENT).map(lock);
+                let mut groups =
+                    groups.as_ref().filter(|_| entry.agent != PARENT).map(|groups| groups.lock().ignore_poison());
                 match (&entry.event, &mut groups) {
                     (Event::AgentFinished(_), Some(groups)) => {
                         let title = group_title(
@@ -153,12 +155,12 @@ impl Shown {
                 }
             }
             Display::Live(screen) => screen.draw(|size| {
-                let status = lock(&self.status);
+                let status = self.status.lock().ignore_poison();
                 run_lines(&status, self.started, size)
             }),
             Display::Log { console, heartbeat, .. } => {
                 if heartbeat.is_due() {
-                    let status = lock(&self.status);
+                    let status = self.status.lock().ignore_poison();
                     let (activity, limit) = (status.activity(), status.cost_and_limit());
                     let elapsed = short_duration(status.elapsed());
                     drop(status);
@@ -174,9 +176,10 @@ impl Shown {
                 screen.end();
             }
             Display::Log { console, groups, .. } => {
-                let Some(mut groups) = groups.as_ref().map(lock) else { return };
+                let Some(mut groups) = groups.as_ref().map(|groups| groups.lock().ignore_poison()) else { return };
                 for agent in groups.open() {
-                    let title = group_title(&agent, lock(&self.status).description(&agent), "not ended");
+                    let title =
+                        group_title(&agent, self.status.lock().ignore_poison().description(&agent), "not ended");
                     console.eprint_raw(&groups.take(&agent, &title));
                 }
             }
@@ -216,8 +219,4 @@ pub(in crate::cli) fn can_be_live(env: &CliEnv) -> bool {
     let is_dumb = env.variable("TERM").is_none_or(|term| term == "dumb");
     let is_wanted = !env.console.is_ci && !env.console.is_quiet;
     is_wanted && !is_dumb && stderr().is_terminal() && !is_in_background(stderr())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

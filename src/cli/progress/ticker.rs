@@ -1,9 +1,11 @@
 //! Calls a function at intervals on a thread of its own.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+
+use crate::sync::IgnorePoison;
 
 /// Calls a function at intervals until it is dropped.
 pub(super) struct Ticker {
@@ -21,13 +23,13 @@ impl Ticker {
         let of_thread = Arc::clone(&stopped);
         let run = move || {
             let (stopped, changed) = &*of_thread;
-            let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guard = stopped.lock().ignore_poison();
             while !*guard {
-                guard = changed.wait_timeout(guard, interval).unwrap_or_else(PoisonError::into_inner).0;
+                guard = changed.wait_timeout(guard, interval).ignore_poison().0;
                 if !*guard {
                     drop(guard);
                     tick();
-                    guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
+                    guard = stopped.lock().ignore_poison();
                 }
             }
         };
@@ -38,7 +40,7 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        *self.stopped.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stopped.0.lock().ignore_poison() = true;
         self.stopped.1.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

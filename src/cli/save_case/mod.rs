@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io, slice};
 
@@ -33,6 +33,7 @@ use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::run::{RunObserver, Signals};
+use crate::sync::IgnorePoison;
 use crate::{job, yaml};
 
 /// The most changed files in the expectations.
@@ -201,7 +202,7 @@ impl CaseRecorder {
         // Prepare the case in a temporary folder, so that it appears atomically.
         let temporary = tempfile::Builder::new().prefix(".saving-").tempdir_in(above)?;
         let at = |name: &str| temporary.path().join(name);
-        let mut replies = self.replies.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replies = self.replies.by_agent.lock().ignore_poison();
         for (agent, list) in replies.iter_mut() {
             for RecordedReply { reply, answers, .. } in list {
                 let mistakes = reply.tool_calls().filter(|call| plan.is_unavailable(agent, call));
@@ -298,17 +299,17 @@ struct ReplyRecorder {
 
 impl RunObserver for ReplyRecorder {
     fn event(&self, entry: &JournalEntry) {
-        let mut kept_turns = self.kept_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept_turns = self.kept_turns.lock().ignore_poison();
         match &entry.event {
             Event::RequestStarted(request) => drop(kept_turns.insert(entry.agent.clone(), request.kept_turns)),
             Event::ReplyReceived(received) => {
                 let kept_turns = kept_turns.get(&entry.agent).copied().flatten();
-                let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = self.by_agent.lock().ignore_poison();
                 let reply = RecordedReply { reply: received.reply.clone(), kept_turns, answers: BTreeMap::new() };
                 all.entry(entry.agent.clone()).or_default().push(reply);
             }
             Event::CallFinished(end) if end.tool.contains(job::SERVER_SEPARATOR) => {
-                let mut all = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = self.by_agent.lock().ignore_poison();
                 if let Some(last) = all.get_mut(&entry.agent).and_then(|replies| replies.last_mut()) {
                     last.answers.insert(end.result.call_id.clone(), end.result.clone());
                 }

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use ignore::WalkState;
 
 use super::load::STDIN;
 use super::read_files::{self, is_yaml};
 use crate::diagnostic::Diagnostic;
+use crate::sync::IgnorePoison;
 
 /// Where jobs are if no path is given.
 pub(super) const DEFAULT_FOLDER: &str = "jobs";
@@ -71,11 +72,11 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
                 Ok(_) => return WalkState::Continue,
                 Err(error) => Err(error),
             };
-            found.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+            found.lock().ignore_poison().push(entry);
             WalkState::Continue
         })
     });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut found = found.into_inner().ignore_poison();
     let path_of = |entry: &Result<PathBuf, ignore::Error>| match entry {
         Ok(path) => path.clone(),
         Err(error) => error_path(error).unwrap_or(path).to_owned(),

@@ -2,7 +2,7 @@
 //! differ in two traits: [`RequestEncoder`] writes requests, [`EventDecoder`] reads replies.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -25,6 +25,7 @@ use crate::providers::transport::rate_governor::Permit;
 use crate::providers::transport::retry::{FailedAttempt, RetryDecision, RetryPolicy, RetryState};
 use crate::providers::transport::sse::{Decoder, MAX_EVENT_BYTES, is_document};
 use crate::providers::transport::tls_probe::diagnose_closed_connection;
+use crate::sync::IgnorePoison;
 
 /// How many times an empty reply is requested again.
 const MAX_EMPTY_RETRIES: u32 = 2;
@@ -356,7 +357,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
     /// Omits options that the server has refused, and lowers `max_tokens` to its maximum, if any conversation has learned
     /// about them. Returns whether that changes the next request.
     fn apply_learned_limits(&mut self, request: &mut ReplyRequest) -> bool {
-        let learned = self.shared.learned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let learned = self.shared.learned.0.lock().ignore_poison();
         let ModelLimits { refused_options, max_tokens } = learned.get(&self.model).cloned().unwrap_or_default();
         drop(learned);
         let dropped = refused_options.into_iter().filter(|option| self.encoder.drop_option(option)).count();
@@ -375,7 +376,7 @@ impl<B: RequestEncoder> HttpConversation<B> {
         let option = self.encoder.refused_option(message);
         let is_rejected = failure.error.kind == ProviderErrorKind::Rejected;
         let limit = limit_hints::reply_limit(message).filter(|limit| is_rejected && *limit < request.max_tokens);
-        let mut learned = self.shared.learned.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut learned = self.shared.learned.0.lock().ignore_poison();
         let of_model = learned.entry(self.model.clone()).or_default();
         of_model.refused_options.extend(option.filter(|option| !of_model.refused_options.contains(option)));
         of_model.max_tokens = limit.or(of_model.max_tokens);

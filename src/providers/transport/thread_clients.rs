@@ -1,10 +1,12 @@
 //! An HTTP client for each thread that sends requests to an endpoint.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 use reqwest::Client;
+
+use crate::sync::IgnorePoison;
 
 /// The HTTP clients of an endpoint by thread, each with its own connections.
 ///
@@ -25,6 +27,6 @@ impl ThreadClients {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, Client>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().ignore_poison()
     }
 }

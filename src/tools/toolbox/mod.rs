@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt;
 
@@ -20,6 +20,7 @@ use crate::process::Environment;
 use crate::process::spawn::EnvironmentError;
 use crate::redaction::Redactor;
 use crate::sandbox::Sandbox;
+use crate::sync::IgnorePoison;
 pub use crate::text::truncate::truncate_middle;
 use crate::workspace::Workspace;
 
@@ -91,7 +92,7 @@ impl Toolbox {
     pub fn set_attached<'a>(&self, attachments: impl IntoIterator<Item = &'a Attachment>) {
         let mut totals = AttachmentTotals::default();
         attachments.into_iter().for_each(|attachment| totals.add(attachment));
-        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+        *self.attached.lock().ignore_poison() = totals;
     }
 
     /// Adds an image or a document to the conversation, if the model takes it and there is room for it.
@@ -99,7 +100,7 @@ impl Toolbox {
         if !self.media.takes(attachment.media_type) {
             return Err("this model doesn't take it".to_owned());
         }
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).try_add(attachment)
+        self.attached.lock().ignore_poison().try_add(attachment)
     }
 
     /// Adds a tool, or replaces the one with the same name.
@@ -137,7 +138,7 @@ impl Toolbox {
 
     /// Restores what a call left in the agent's state before the run was interrupted.
     pub fn restore_state(&self, call: &ToolCall, result: &ToolResult, seen: Option<&FileVersion>) {
-        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attached = self.attached.lock().ignore_poison();
         result.attachments.iter().for_each(|attachment| attached.add(attachment));
         drop(attached);
         if let Some(seen) = seen {

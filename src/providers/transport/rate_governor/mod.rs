@@ -17,7 +17,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -28,6 +28,7 @@ use tokio::time::sleep_until;
 use crate::message::Usage;
 use crate::providers::transport::rate_headers;
 use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
+use crate::sync::IgnorePoison;
 
 /// The exponent of the longest backoff.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
@@ -82,7 +83,7 @@ static GOVERNORS: LazyLock<Mutex<Governors>> = LazyLock::new(Mutex::default);
 impl RateGovernor {
     /// The governor for an identity (base address and key). `unit` is the upper bound of the first backoff.
     pub(crate) fn shared(identity: [u8; 32], unit: Duration) -> Arc<Self> {
-        let mut governors = GOVERNORS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut governors = GOVERNORS.lock().ignore_poison();
         governors.retain(|_, governor| governor.strong_count() > 0);
         if let Some(governor) = governors.get(&identity).and_then(Weak::upgrade) {
             return governor;
@@ -126,7 +127,7 @@ impl RateGovernor {
     }
 
     fn state(&self) -> MutexGuard<'_, GovernorState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().ignore_poison()
     }
 }
 
