@@ -234,6 +234,10 @@ impl Error {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Provider(error) => error.hint.clone(),
+            Self::ToolServer(error) if error.is_time_up => {
+                let text = "Nothing was spent. Give the run more time: a larger `wall_clock`, or --limit wall_clock=DURATION.";
+                Some(text.to_owned())
+            }
             Self::ToolServer(_) => {
                 let text = "Nothing was spent. Check its declaration under `mcp`. A program in a folder of your own may need \
                             --allow-read DIR; `required: false` runs the job without the server.";
@@ -329,6 +333,7 @@ impl Error {
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
             Self::StoppedAtStart { signal } => 128 + signal,
+            Self::ToolServer(error) if error.is_time_up => Outcome::TimedOut.exit_code(None),
             Self::KeyInUse { .. } | Self::TakenOver { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }

@@ -1489,10 +1489,18 @@ fn what_commands_put_in_place_of_the_files_of_a_map_is_not_written_to() {
 #[test]
 fn what_git_ignores_in_the_workspace_of_a_row_is_named() {
     let folder = writing("");
-    folder.write(".gitignore", "runs/\nout/\n*.log\n").write("kept.txt", "x");
+    folder.write(".gitignore", "runs/\nout/\n*.log\n*.pyc\n.venv/\n").write("kept.txt", "x");
     folder.commit_all();
     rows(&folder, 2);
-    let server = Server::start(write_then_answer);
+    // What tools keep for themselves isn't named.
+    let server = Server::start(|request: &Request| match request.turn() {
+        0 => {
+            let paths = ["out/a.txt", "src/__pycache__/a.pyc", ".venv/pyvenv.cfg"];
+            let call = |path: &&str| ("write_file", json!({ "path": path, "content": "x" }));
+            Answer::calls(&paths.iter().map(call).collect::<Vec<_>>())
+        }
+        _ => Answer::text("Written."),
+    });
     for isolate in ["worktree", "copy"] {
         let ended = run(&folder, &server, &["--isolate", isolate, "--name", isolate]);
         ended.assert_code(0);
@@ -1502,6 +1510,7 @@ fn what_git_ignores_in_the_workspace_of_a_row_is_named() {
         let result = folder.read(&format!("runs/job/{isolate}/rows/a0/result.json"));
         let result: Value = serde_json::from_str(&result).unwrap();
         assert_eq!((&result["changes_ignored"], &result["changed_files"]), (&json!(["out/"]), &json!(0)), "{isolate}");
+        assert!(!ended.stderr.contains("__pycache__"), "{}", ended.stderr);
     }
     // Where the files stay, nothing is lost.
     let ended = run(&folder, &server, &["--isolate", "none", "--name", "none"]);

@@ -7,7 +7,7 @@ mod subagent_results;
 use serde_json::{Value, json};
 
 use crate::support::program::ProgramOutput;
-use crate::support::server::{Answer, Checks, ScriptedAgents, Server};
+use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
 const RUN: &[&str] = &["run", "job.yaml"];
@@ -246,6 +246,30 @@ fn a_result_is_kept_when_a_limit_ends_the_run() {
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(4);
     assert_eq!(outcome(&ended), (json!("turn_limit"), Value::Null), "there was no turn left to ask again");
+}
+
+#[test]
+fn the_last_text_after_a_limit_can_be_the_data() {
+    let folder = job("read_file", FINDINGS);
+    folder.write("job.yaml", folder.read("job.yaml").replace("Go.", "Go., max_turns: 1")).write("a.txt", "alpha\n");
+    let text = format!("```json\n{}\n```", valid_data());
+    for killed_after in [None, Some(7), Some(8), Some(9), Some(10)] {
+        let text = text.clone();
+        let server = Server::with(Checks::AllowRepeats, move |request: &Request| match request.results().len() {
+            0 => Answer::calls(&[("read_file", json!({ "path": "a.txt" }))]),
+            _ => Answer::text(&text),
+        });
+        let mut run = folder.legwork(RUN).anthropic(&server);
+        if let Some(killed_after) = killed_after {
+            run = run.env("LEGWORK_KILL_AFTER", killed_after.to_string());
+        }
+        let mut ended = run.run();
+        if ended.signal() == Some(9) {
+            ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+        }
+        ended.assert_code(4);
+        assert_eq!(outcome(&ended), (json!("turn_limit"), valid_data()), "{killed_after:?}");
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Agent<'_> {
 
     /// Takes the text of a reply as the data if it is valid: some models answer with JSON instead of calling the tool. A later
     /// text replaces an earlier one, but no data that was submitted.
-    async fn take_result_from_text(&mut self, reply: &Reply) -> Result<(), RunAbort> {
+    pub(super) async fn take_result_from_text(&mut self, reply: &Reply) -> Result<(), RunAbort> {
         let Some(tool) = &self.output.tool else { return Ok(()) };
         if self.output.result.is_some() && !self.output.is_from_text {
             return Ok(());

@@ -354,9 +354,13 @@ impl<'t> Agent<'t> {
     /// until they do: a summary of less is better than none.
     async fn send_final_request(&mut self) -> Result<(), RunAbort> {
         let mut below = u64::MAX;
-        while let RequestOutcome::LimitReached(_) =
-            self.request_reply(RequestKind::Final, CompactionState::default()).await?
-        {
+        loop {
+            match self.request_reply(RequestKind::Final, CompactionState::default()).await? {
+                // It may have the data that the agent had no turn left to submit.
+                RequestOutcome::Reply(reply) => return self.take_result_from_text(&reply).await,
+                RequestOutcome::LimitReached(_) => {}
+                _ => return Ok(()),
+            }
             let Some((call_ids, chars)) = self.load_history()?.results_to_truncate(1, below) else { break };
             if self.cursor.is_at_end() || self.cursor.is_replay() {
                 break;

@@ -48,11 +48,33 @@ const MARKUP: &[(&str, &str)] = &[
 
 /// How deep markup is nested.
 const MAX_DEPTH: usize = 4;
+/// How many lines of a text are tried as the start of calls.
+const MAX_STARTS: usize = 16;
 
-/// The tool that a text calls, if the text is nothing but calls of tools that `has_tool` knows. An answer that contains such
-/// a notation, or shows it in a code block, is no call.
+/// The tool that a text calls, if the text is nothing but calls of tools that `has_tool` knows, or ends with them. An answer
+/// that contains such a notation elsewhere, or shows it in a code block, is no call.
 pub(super) fn called_tool(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
-    called_in(text, has_tool, 0)
+    called_in(text, has_tool, 0).or_else(|| called_at_end(text, has_tool))
+}
+
+/// The tool that a text calls after what it says: with markup, from the start of a line to the end of the text.
+fn called_at_end(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
+    let (mut at, mut is_code) = (0, false);
+    let mut starts = Vec::new();
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_start_matches(' ');
+        // Four spaces make a code block, too.
+        let is_indented = line.len() - content.len() >= 4;
+        if content.starts_with("```") || content.starts_with("~~~") {
+            is_code = !is_code;
+        } else if !is_code && !is_indented && content.starts_with(['<', '[']) {
+            if MARKUP.iter().any(|(open, _)| content.starts_with(open)) {
+                starts.push(at);
+            }
+        }
+        at += line.len();
+    }
+    starts.into_iter().take(MAX_STARTS).find_map(|at| called_in(&text[at..], has_tool, 0))
 }
 
 fn called_in(text: &str, has_tool: &dyn Fn(&str) -> bool, depth: usize) -> Option<String> {
@@ -162,6 +184,32 @@ mod tests {
             assert_eq!(called(text).as_deref(), Some("read_file"), "{text}");
         }
         assert_eq!(called("<tool_call>todo</tool_call>").as_deref(), Some("todo"));
+    }
+
+    #[test]
+    fn calls_after_what_the_model_says_are_recognized() {
+        let call = "<tool_call>\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
+        for text in [
+            &format!("I'll read it.\n\n{call}"),
+            &format!("I'll read both.\n{call}\n{call}\n"),
+            &format!("```\nls\n```\nI'll read it.\n  {call}"),
+            "I'll read it.\n<function=read_file>\n<parameter=path>\na\n</parameter>\n</function>",
+            "I'll read it.\n[TOOL_CALLS]read_file{\"path\": \"a\"}",
+        ] {
+            assert_eq!(called(text).as_deref(), Some("read_file"), "{text}");
+        }
+        for text in [
+            &format!("It writes:\n```\n{call}\n```"),
+            &format!("It writes:\n```\n{call}"),
+            &format!("It writes:\n\n    {call}"),
+            &format!("It writes:\n{call}\nand waits."),
+            "I use\nfunctions.read_file",
+            "I use\n[read_file(path=\"a\")]",
+        ] {
+            assert_eq!(called(text), None, "{text}");
+        }
+        let calls = format!("Many:\n{}", format!("{call}\n").repeat(20_000));
+        assert_eq!(called(&format!("{calls}end")), None, "without a quadratic search");
     }
 
     #[test]

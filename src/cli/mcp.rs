@@ -161,7 +161,11 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         let ServerStart { servers, tools, .. } = started;
         if let Err(error) = servers.stop(signals.stop.is_cancelled()).await {
             let server = tools.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("`, `");
-            return Err(Error::ToolServer(StartError { server, why: format!("changed a protected file: {error}") }));
+            return Err(Error::ToolServer(StartError {
+                server,
+                why: format!("changed a protected file: {error}"),
+                is_time_up: false,
+            }));
         }
         Ok(ToolLock::new(tools))
     })

@@ -78,8 +78,8 @@ pub(super) async fn start(
         let (name, is_required) = (server.name.clone(), server.spec.required);
         match config(server, &context, env)? {
             Ok(config) => configs.push(config),
-            Err(why) if is_required => failed.push(StartError { server: name, why }),
-            Err(why) => missing.push(StartError { server: name, why }),
+            Err(why) if is_required => failed.push(StartError { server: name, why, is_time_up: false }),
+            Err(why) => missing.push(StartError { server: name, why, is_time_up: false }),
         }
     }
     let limits = StartLimits { stop: context.stop, deadline: context.deadline };

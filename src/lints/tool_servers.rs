@@ -49,6 +49,10 @@ const RESERVED_HEADERS: &[&str] = &[
 const SECRET_HEADERS: &[&str] = &["auth", "cookie", "key", "password", "secret", "token"];
 /// Programs that start containers.
 const CONTAINER_PROGRAMS: &[&str] = &["docker", "docker-compose", "nerdctl", "podman", "podman-compose"];
+/// Programs that start the program that their arguments name.
+const STARTERS: &[&str] = &["sudo", "doas", "env", "exec", "nice", "nohup", "setsid", "stdbuf", "time"];
+/// Programs that run a script.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh"];
 /// The form of an entry's names, in words.
 const TOOL_FORM: &str = "write the name of a tool as the server has it, or the start of names and `*`: `list_*`";
 
@@ -111,7 +115,7 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
             if let Some(word) = words.iter().find(|word| word.value.contains('\0')) {
                 report(word.place(), "an argument can't contain a NUL character".to_owned(), "remove it");
             }
-            let started_by = words.first().and_then(|word| Some((container_program(&word.value)?, word)));
+            let started_by = container_program(words);
             if let Some((program, word)) = started_by {
                 let message = format!("`{program}` can't start a container from the sandbox");
                 containers.push(Diagnostic::warning("server-in-container", word.place(), message).help(
@@ -171,10 +175,34 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
     findings.append(&mut containers);
 }
 
-/// The name of a program that asks a service outside of the sandbox to start containers, or needs rights that the sandbox takes.
-fn container_program(word: &str) -> Option<&str> {
-    let name = word.rsplit('/').next().unwrap_or(word);
-    CONTAINER_PROGRAMS.contains(&name).then_some(name)
+/// The program of a command that asks a service outside of the sandbox to start containers, or needs rights that the sandbox
+/// takes, also behind programs that start others, and in the script of a shell.
+fn container_program(words: &[Spanned<String>]) -> Option<(&str, &Spanned<String>)> {
+    let name_of = |word: &'_ str| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let is_option = |word: &str| word.starts_with('-') || word.contains('=');
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let name = name_of(&word.value);
+        if let Some(program) = CONTAINER_PROGRAMS.iter().find(|program| **program == name) {
+            return Some((program, word));
+        }
+        if SHELLS.contains(&name.as_str()) {
+            let script = words.find(|word| !is_option(&word.value))?;
+            let commands = script.value.split(['\n', ';', '&', '|', '(', '{']);
+            let mut programs = commands.filter_map(|command| {
+                command
+                    .split_whitespace()
+                    .map(name_of)
+                    .find(|word| !is_option(word) && !STARTERS.contains(&word.as_str()))
+            });
+            let program = programs.find_map(|name| CONTAINER_PROGRAMS.iter().find(|program| **program == name))?;
+            return Some((program, script));
+        }
+        if !STARTERS.contains(&name.as_str()) && !is_option(&word.value) {
+            return None;
+        }
+    }
+    None
 }
 
 fn url_error(server: &McpServer, url: &str) -> Option<(String, &'static str)> {

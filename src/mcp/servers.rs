@@ -95,6 +95,8 @@ pub struct StartError {
     pub server: String,
     /// Why, as words that follow the name.
     pub why: String,
+    /// Whether it only had no more time.
+    pub is_time_up: bool,
 }
 
 impl StartError {
@@ -103,7 +105,11 @@ impl StartError {
         let most = MAX_WHY_CHARS / errors.len().max(1);
         let mut errors = errors.into_iter().map(|error| Self { why: ellipsize(&error.why, most), ..error });
         let first = errors.next()?;
-        Some(errors.fold(first, |all, error| Self { why: format!("{}; {error}", all.why), ..all }))
+        Some(errors.fold(first, |all, error| Self {
+            why: format!("{}; {error}", all.why),
+            is_time_up: all.is_time_up && error.is_time_up,
+            ..all
+        }))
     }
 }
 
@@ -201,9 +207,9 @@ impl Servers {
                     connections.insert(config.name.clone(), Arc::new(connection));
                     tools.push((config.name.clone(), definitions));
                 }
-                Err(why) => {
+                Err(StartFailure { why, is_time_up, .. }) => {
                     let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
-                    let error = StartError { server: config.name.clone(), why };
+                    let error = StartError { server: config.name.clone(), why, is_time_up };
                     if config.spec.required { failed.push(error) } else { missing.push(error) }
                 }
             }
@@ -296,25 +302,27 @@ async fn start_server(
     config: &ServerConfig,
     redactor: &Redactor,
     until: &StartLimits<'_>,
-) -> Result<(Connection, ToolDefinitions), String> {
+) -> Result<(Connection, ToolDefinitions), StartFailure> {
     for _ in 0..MAX_RESTARTS {
         match try_to_start(config, redactor, until).await {
             Err(failure) if failure.has_outdated_sandbox => {}
-            started => return started.map_err(|failure| failure.why),
+            started => return started,
         }
     }
-    try_to_start(config, redactor, until).await.map_err(|failure| failure.why)
+    try_to_start(config, redactor, until).await
 }
 
 struct StartFailure {
     why: String,
     /// Whether the sandbox couldn't be set up, and the next try may succeed.
     has_outdated_sandbox: bool,
+    /// Whether the run's time was up.
+    is_time_up: bool,
 }
 
 impl From<String> for StartFailure {
     fn from(why: String) -> Self {
-        Self { why, has_outdated_sandbox: false }
+        Self { why, has_outdated_sandbox: false, is_time_up: false }
     }
 }
 
@@ -347,11 +355,15 @@ async fn try_to_start(
         Some(left) => (left, ", and the run's time is up (`wall_clock`)"),
         None => (START_TIMEOUT, ""),
     };
+    let mut is_time_up = false;
     let connected = tokio::select! {
         biased;
         () = until.stop.cancelled() => Err("was stopped while it started".to_owned()),
         connected = timeout(most, connect(config, streams, &link, redactor)) => {
-            connected.unwrap_or_else(|_| Err(link.describe_silence(most, redactor) + why))
+            connected.unwrap_or_else(|_| {
+                is_time_up = !why.is_empty();
+                Err(link.describe_silence(most, redactor) + why)
+            })
         }
     };
     match connected {
@@ -366,7 +378,7 @@ async fn try_to_start(
             };
             // The run doesn't start, so it doesn't matter what the server has changed: that is restored.
             let _ = link.stop(until.stop.is_cancelled()).await;
-            Err(StartFailure { why, has_outdated_sandbox })
+            Err(StartFailure { why, has_outdated_sandbox, is_time_up })
         }
     }
 }

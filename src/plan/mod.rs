@@ -242,7 +242,7 @@ impl Plan {
             "and others give an agent {} tools, and models can have at most {MAX_TOOLS}: list fewer in `allow`",
             count(agent)
         );
-        Some(StartError { server: largest?.server.clone(), why })
+        Some(StartError { server: largest?.server.clone(), why, is_time_up: false })
     }
 
     /// Takes the tools of a server, as far as agents list them.

@@ -149,6 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn the_texts_in_a_json_secret_are_redacted_in_every_encoding() {
+        let value = "p?>~ssw0rd-\u{ff}-and-more";
+        let redactor = redactor(&[("KEY", &serde_json::json!({ "password": value }).to_string())]);
+        for before in ["", "a", "ab"] {
+            let standard = base64(&format!("{before}{value} and more text"));
+            let url_safe = standard.replace('+', "-").replace('/', "_");
+            for encoded in [standard, url_safe] {
+                assert!(redactor.redact(&encoded).contains("[masked:KEY]"), "{encoded}");
+            }
+        }
+        let hex: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(redactor.redact(&hex), "[masked:KEY]");
+    }
+
+    #[test]
     fn short_secrets_are_reported_and_empty_ones_ignored() {
         let secrets = [("A".to_owned(), "short".to_owned()), ("B".to_owned(), String::new())];
         let (redactor, short) = Redactor::new(&secrets);

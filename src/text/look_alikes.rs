@@ -1,8 +1,8 @@
 //! Finds text that looks like another one: with other quotes, dashes and spaces, or accents that are written in another way.
 
-/// Letters with an accent from U+00C0 on, as the letters without it; `.` for those that have none.
-const LATIN: &str = "AAAAAA.CEEEEIIII.NOOOOO..UUUUY..aaaaaa.ceeeeiiii.nooooo..uuuuy.yAaAaAaCcCcCcCcDd..EeEeEeEeEeGgGgGgGgHh..IiIiIiIiI...JjKk.\
-     LlLlLl....NnNnNn...OoOoOo..RrRrRrSsSsSsSsTtTt..UuUuUuUuUuUuWwYyYZzZzZz.";
+use icu_normalizer::DecomposingNormalizerBorrowed;
+use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
+
 /// How many differences are named.
 const MAX_DIFFERENCES: usize = 3;
 
@@ -37,41 +37,46 @@ pub(crate) fn describe(content: &str, wanted: &str) -> Option<String> {
         .then(|| format!("the text from line {line} on looks the same, but has {}{more}", named.join(", ")))
 }
 
-/// The letters of a text. Characters that can't be seen belong to the one before.
+/// The letters of a text. Characters that can't be seen, and accents, belong to the one before.
 fn letters(text: &str) -> Vec<Letter<'_>> {
+    let classes = CanonicalCombiningClassMapBorrowed::new();
+    let is_mark = |letter: char| {
+        matches!(letter, '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}' | '\u{fe0f}')
+            || !letter.is_ascii() && classes.get_u8(letter) != 0
+    };
+    let compatible = DecomposingNormalizerBorrowed::new_nfkd();
     let mut letters: Vec<Letter<'_>> = Vec::new();
     for (at, letter) in text.char_indices() {
         let end = at + letter.len_utf8();
-        let is_mark = matches!(letter, '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}' | '\u{fe0f}');
-        match letters.last_mut().filter(|_| is_mark) {
-            Some(before) => before.written = &text[before.at..end],
-            None => {
-                let (first, more) = looks_like(letter);
-                letters.push(Letter { written: &text[at..end], seen: first, at });
-                letters.extend(more.iter().map(|seen| Letter { written: "", seen: *seen, at: end }));
-            }
+        if let Some(before) = letters.last_mut().filter(|_| is_mark(letter)) {
+            before.written = &text[before.at..end];
+            continue;
+        }
+        if let Some(seen) = looks_like(letter) {
+            letters.push(Letter { written: &text[at..end], seen, at });
+            continue;
+        }
+        // Others look like what they are made of: an accented letter, a ligature, a full-width form.
+        let parts = compatible.normalize_iter(std::iter::once(letter)).filter(|part| !is_mark(*part));
+        let before = letters.len();
+        for seen in parts {
+            let written = if letters.len() == before { &text[at..end] } else { "" };
+            letters.push(Letter { written, seen: looks_like(seen).unwrap_or(seen), at });
         }
     }
     letters
 }
 
-/// What a character looks like, in ASCII where it can be.
-fn looks_like(letter: char) -> (char, &'static [char]) {
-    let single = match letter {
+/// What a character looks like in ASCII, if it is one or is often mixed up with one.
+fn looks_like(letter: char) -> Option<char> {
+    Some(match letter {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' | '\u{b4}' | '\u{2bc}' => '\'',
         '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{201f}' | '\u{2033}' => '"',
-        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{2043}' | '\u{fe58}' | '\u{ff0d}' => '-',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{2043}' | '\u{fe58}' => '-',
         '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
-        '\u{2026}' => return ('.', &['.', '.']),
-        // Full-width forms of ASCII.
-        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(letter) - 0xfee0).unwrap_or(letter),
-        '\u{c0}'..='\u{17f}' => {
-            let plain = LATIN.chars().nth(u32::from(letter) as usize - 0xc0);
-            plain.filter(|plain| *plain != '.').unwrap_or(letter)
-        }
-        letter => letter,
-    };
-    (single, &[])
+        letter if letter.is_ascii() => letter,
+        _ => return None,
+    })
 }
 
 /// The code points of a short text, with a name for those that people mix up.
@@ -90,7 +95,7 @@ fn code_points(text: &str) -> String {
                 '\u{2018}'..='\u{201f}' => " (curly quote)",
                 '-' => " (hyphen)",
                 '\u{2013}' | '\u{2014}' => " (dash)",
-                '\u{300}'..='\u{36f}' => " (combining accent)",
+                '\u{300}'..='\u{36f}' | '\u{3099}' | '\u{309a}' => " (combining accent)",
                 '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{ad}' => " (invisible)",
                 _ => "",
             };
@@ -136,6 +141,15 @@ mod tests {
             ),
             ("no\u{200b}where", "nowhere", "has U+006F and U+200B (invisible) where `old_text` has U+006F"),
             ("\u{ff21}BC", "ABC", "has U+FF21 where `old_text` has U+0041"),
+            (
+                "Vi\u{1ec7}t",
+                "Vie\u{302}\u{323}t",
+                "has U+1EC7 where `old_text` has U+0065 and U+0302 (combining accent)",
+            ),
+            ("\u{3b1}\u{301} x", "\u{3ac} x", "has U+03B1 and U+0301 (combining accent) where `old_text` has U+03AC"),
+            ("\u{304c}", "\u{304b}\u{3099}", "has U+304C where `old_text` has U+304B and U+3099 (combining accent)"),
+            ("\u{1112}\u{1161}\u{11ab}", "\u{d55c}", "has U+1112 where `old_text` has U+D55C"),
+            ("\u{fb01}le", "file", "has U+FB01 where `old_text` has U+0066"),
         ] {
             let found = describe(content, wanted).unwrap();
             assert!(found.contains(expected), "{content:?}: {found}");
@@ -143,7 +157,5 @@ mod tests {
         assert_eq!(describe("abc", "abd"), None);
         assert_eq!(describe("abc", "abc"), None);
         assert_eq!(describe("a\u{a0}b", " "), None);
-        assert_eq!(LATIN.chars().count(), 0x180 - 0xc0);
-        assert_eq!(looks_like('\u{17e}').0, 'z');
     }
 }

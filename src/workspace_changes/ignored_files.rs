@@ -17,6 +17,32 @@ const MAX_LISTED: usize = 100;
 /// The most entries of ignored folders that are looked at.
 const MAX_ENTRIES: usize = 50_000;
 
+/// Folders that build tools and interpreters fill by themselves. Nobody misses them.
+const CACHES: &[&str] = &[
+    "__pycache__",
+    "node_modules",
+    "target",
+    ".venv",
+    "venv",
+    ".tox",
+    ".nox",
+    ".eggs",
+    ".cache",
+    ".gradle",
+    ".mypy_cache",
+    ".next",
+    ".parcel-cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".terraform",
+    ".turbo",
+];
+
+/// Whether a path is such a folder or below one.
+fn is_in_cache(path: &Path) -> bool {
+    path.iter().any(|name| name.to_str().is_some_and(|name| CACHES.contains(&name)))
+}
+
 impl ChangeTracker {
     /// Those of the `ignored` files and folders that are new or changed since the baseline was taken; a folder, which ends with
     /// `/`, if any file in it is. `tracked` are the files that the comparison covers all the same.
@@ -52,7 +78,7 @@ impl ChangeTracker {
             false
         };
         let mut found = Vec::new();
-        for path in ignored {
+        for path in ignored.into_iter().filter(|path| !is_in_cache(path)) {
             if found.len() >= MAX_LISTED {
                 break;
             }

@@ -118,7 +118,8 @@ fn hostile_servers_are_refused() {
 fn the_start_of_servers_is_bounded_by_the_run_s_time_and_says_what_they_wrote() {
     let folder = folder(&program("pretty"), "[echo]", &[], "limits: { wall_clock: 2s }\n");
     let ended = run(&folder);
-    ended.assert_code(5).assert_stderr_contains("the run's time is up (`wall_clock`)");
+    ended.assert_code(4).assert_stderr_contains("the run's time is up (`wall_clock`)");
+    ended.assert_stderr_contains("--limit wall_clock=");
     ended.assert_stderr_contains("lines to stdout that are no messages (JSON-RPC, one a line), the first of them: {");
 }
 
