@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::{Export, ExportError, ExportFormat, write_json};
 use crate::conversation::{AgentConversation, Call, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
-use crate::event::NoResult;
 use crate::message::Usage;
 
 /// One JSON document. Its texts are complete, so all of the conversation is in memory.
@@ -244,13 +243,9 @@ impl Trajectories<'_> {
             }
             result["subagent_trajectory_ref"] = json!([reference]);
         }
-        let no_result = call.no_result.as_ref().map(|reason| match reason {
-            NoResult::Limit(limit) => format!("not run because of the limit {limit}"),
-            NoResult::Interrupted => "interrupted".to_owned(),
-        });
         let mut extra = json!({ "is_error": call.is_error, "duration_ms": call.duration_ms });
-        if let Some(reason) = no_result {
-            extra["no_result"] = json!(reason);
+        if call.no_result.is_some() {
+            extra["no_result"] = json!(call.end().to_string());
         }
         if let Some(chars) = call.truncated_to {
             extra["truncated_to"] = json!(chars);

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::run_stats;
 use crate::conversation::{
-    AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
+    AgentConversation, Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
 };
-use crate::event::{NoResult, Outcome, WorkspaceChanged, summary_file};
+use crate::event::{Outcome, WorkspaceChanged, summary_file};
 use crate::journal::journal_file;
 use crate::message::StopReason;
 use crate::plan::Plan;
@@ -255,15 +255,11 @@ pub(super) fn call_line(call: &Call) -> Vec<Span> {
 
 /// How long a call took, and whether it failed.
 fn call_status(call: &Call) -> String {
-    match (&call.result, &call.no_result) {
-        (_, Some(NoResult::Limit(limit))) => format!("not run because of {limit}"),
-        (_, Some(NoResult::Interrupted)) => "interrupted".to_owned(),
-        (None, _) if call.started_at.is_none() => "not run".to_owned(),
-        (None, _) => "not finished".to_owned(),
-        (Some(_), None) => {
-            let failed = if call.is_error { ", failed" } else { "" };
-            format!("{}{failed}", run_stats::duration(call.duration_ms))
-        }
+    let time = || run_stats::duration(call.duration_ms);
+    match call.end() {
+        CallEnd::Succeeded => time(),
+        end @ CallEnd::Failed => format!("{}, {end}", time()),
+        end => end.to_string(),
     }
 }
 

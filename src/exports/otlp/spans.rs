@@ -15,8 +15,8 @@ use super::content::{
     list_attribute, number_attribute, output_messages, text_attribute, text_parts, tool_definitions, whole,
 };
 use super::settings::{TraceParent, TraceSettings};
-use crate::conversation::{AgentConversation, Call, CheckAttempt, Conversation, StepKind, Turn, TurnKind};
-use crate::event::{NoResult, Outcome};
+use crate::conversation::{AgentConversation, Call, CallEnd, CheckAttempt, Conversation, StepKind, Turn, TurnKind};
+use crate::event::Outcome;
 use crate::message::Usage;
 use crate::plan::PlannedAgent;
 use crate::providers::Model;
@@ -390,12 +390,13 @@ impl Trace<'_> {
         }
         // The text of an error is content.
         let message = || if self.with_content { call.result.as_ref().map(whole) } else { None };
-        let error = match &call.no_result {
-            Some(NoResult::Limit(limit)) => Some(("limit_reached".to_owned(), limit.clone())),
-            Some(NoResult::Interrupted) => Some(("interrupted".to_owned(), String::new())),
-            None if call.is_error => Some(("tool_error".to_owned(), message().unwrap_or_default())),
-            None if call.result.is_none() => Some(("interrupted".to_owned(), "there is no result".to_owned())),
-            None => None,
+        let error = match call.end() {
+            CallEnd::Succeeded => None,
+            CallEnd::Failed => Some(("tool_error".to_owned(), message().unwrap_or_default())),
+            CallEnd::Refused(limit) => Some(("limit_reached".to_owned(), limit.to_owned())),
+            CallEnd::Interrupted => Some(("interrupted".to_owned(), String::new())),
+            end @ CallEnd::NotRun => Some(("not_run".to_owned(), end.to_string())),
+            end @ CallEnd::NotFinished => Some(("interrupted".to_owned(), end.to_string())),
         };
         let start = call.started_at.or_else(|| call.child.as_ref()?.started_at).unwrap_or(self.started_at);
         Parts {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::conversation::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, TurnKind};
+use crate::conversation::{
+    AgentConversation, Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, TurnKind,
+};
 
 /// The agents of a run: each before the subagents that it started, in the order of the calls; orphans last.
 pub(super) struct Outline<'a> {
@@ -78,7 +80,7 @@ pub(super) fn call_anchor(turn: &str, at: usize) -> String {
 
 /// Whether a call failed, or has no result of its tool.
 pub(super) fn has_failed(call: &Call) -> bool {
-    call.is_error || call.no_result.is_some() || call.result.is_none()
+    call.end() != CallEnd::Succeeded
 }
 
 /// Whether a check of an attempt failed or didn't end.

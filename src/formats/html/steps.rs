@@ -10,8 +10,10 @@ use super::escape::escape;
 use super::outline::{AgentOutline, Outline, call_anchor, checks_failed, has_failed};
 use super::text_blocks::TextLimit;
 use super::verdict::failure;
-use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
-use crate::event::{MergedChanges, NoResult, Outcome};
+use crate::conversation::{
+    Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
+};
+use crate::event::{MergedChanges, Outcome};
 use crate::formats::run_stats;
 use crate::journal::journal_file;
 use crate::message::{StopReason, Usage};
@@ -228,13 +230,9 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
     fn call(&self, call: &Call, anchor: &str, limit: &TextLimit<'_>) -> Value {
         let failed = has_failed(call);
         let limit = TextLimit { chars: if failed { limit.chars.max(MIN_FAILED_CHARS) } else { limit.chars }, ..*limit };
-        let is_done = call.result.is_some() && call.no_result.is_none();
-        let status = match &call.no_result {
-            Some(NoResult::Limit(_)) => Some("not run".to_owned()),
-            Some(NoResult::Interrupted) => Some("interrupted".to_owned()),
-            None if call.result.is_none() => Some("no result".to_owned()),
-            None => call.is_error.then(|| "failed".to_owned()),
-        };
+        let end = call.end();
+        let is_done = matches!(end, CallEnd::Succeeded | CallEnd::Failed);
+        let status = failed.then(|| end.to_string());
         let outlined = call
             .child
             .as_ref()

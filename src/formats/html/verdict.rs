@@ -3,8 +3,8 @@
 use minijinja::{Value, context};
 
 use super::outline::{Outline, call_anchor, checks_failed, has_failed};
-use crate::conversation::{Call, Conversation, ReplyBlock, StepKind, Turn};
-use crate::event::{LimitReached, NoResult, Outcome, PARENT, RunResult};
+use crate::conversation::{Call, CallEnd, Conversation, ReplyBlock, StepKind, Turn};
+use crate::event::{LimitReached, Outcome, PARENT, RunResult};
 use crate::formats::run_stats;
 use crate::text::{pluralize, truncate};
 
@@ -171,12 +171,10 @@ pub(super) fn problems(outline: &Outline<'_>) -> (Vec<Value>, usize) {
 
 /// Why a call has no good result.
 pub(super) fn failure(call: &Call) -> String {
-    match (&call.no_result, &call.result) {
-        (Some(NoResult::Limit(limit)), _) => format!("not run: {limit} was reached"),
-        (Some(NoResult::Interrupted), _) => "interrupted: its effect is unknown".to_owned(),
-        (None, Some(result)) => result.shown.clone(),
-        (None, None) if call.started_at.is_none() => "it didn't start".to_owned(),
-        (None, None) => "it didn't end".to_owned(),
+    match (call.end(), &call.result) {
+        (CallEnd::Succeeded | CallEnd::Failed, Some(result)) => result.shown.clone(),
+        (CallEnd::Interrupted, _) => format!("{}: its effect is unknown", CallEnd::Interrupted),
+        (end, _) => end.to_string(),
     }
 }
 
