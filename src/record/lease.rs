@@ -14,6 +14,7 @@
 //! The file also says how many lines of each journal are on the disk. It isn't flushed for that, so a crash of the machine may
 //! leave lower numbers, but no higher ones: a journal that has fewer lines has lost some.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -431,7 +432,7 @@ impl Lease {
             return self.release();
         }
         self.is_released.store(true, Ordering::Relaxed);
-        UNUSED_LEASES.lock().ignore_poison().push(self.file());
+        unused_leases().push_back(self.file());
     }
 
     fn file(&self) -> LeaseFile {
@@ -440,11 +441,15 @@ impl Lease {
 }
 
 /// The files of leases that runs of this process have left to the next ones: no more than have run at the same time.
-static UNUSED_LEASES: Mutex<Vec<LeaseFile>> = Mutex::new(Vec::new());
+static UNUSED_LEASES: Mutex<VecDeque<LeaseFile>> = Mutex::new(VecDeque::new());
+
+fn unused_leases() -> MutexGuard<'static, VecDeque<LeaseFile>> {
+    UNUSED_LEASES.lock().ignore_poison()
+}
 
 /// Removes the files that runs of this process have left to the next ones.
 pub(super) fn remove_unused_leases() {
-    let unused = std::mem::take(&mut *UNUSED_LEASES.lock().ignore_poison());
+    let unused = std::mem::take(&mut *unused_leases());
     unused.iter().for_each(LeaseFile::remove);
 }
 
@@ -479,7 +484,8 @@ impl LeaseFile {
         }
     }
 
-    /// Moves the file to another record of this process, and makes it the lease of a new owner. `None` if that isn't possible.
+    /// Moves the file to another record of this process, and makes it the lease of a new owner. `None` if that isn't possible;
+    /// then the file may still be where it was.
     fn move_to(&self, record: &Path, owner: &Owner) -> Option<File> {
         // No other process takes the lease over meanwhile.
         let old = open_folder(&self.record).ok()?;
@@ -490,11 +496,15 @@ impl LeaseFile {
             self.remove();
             return None;
         }
-        let file = File::options().read(true).write(true).open(&to).ok()?;
-        // The numbers of lines are those of the other record.
-        file.write_all_at(text.as_bytes(), 0).ok()?;
-        file.set_len(text.len() as u64).ok()?;
-        Some(file)
+        let write = || {
+            let file = File::options().read(true).write(true).open(&to)?;
+            file.write_all_at(text.as_bytes(), 0)?;
+            // The numbers of lines are those of the other record.
+            file.set_len(text.len() as u64)?;
+            io::Result::Ok(file)
+        };
+        // Nobody else has the new record's lock.
+        write().inspect_err(|_| drop(fs::remove_file(&to))).ok()
     }
 }
 
@@ -576,14 +586,18 @@ fn flushed_line(agent: &str, lines: u64) -> String {
 
 /// Creates the file of an owner that follows no other one; `None` if there is one already.
 fn create(record: &Path, owner: &Owner) -> io::Result<Option<File>> {
-    let unused = match owner.device {
-        Some(_) => UNUSED_LEASES.lock().ignore_poison().pop(),
-        None => None,
-    };
-    match unused.and_then(|unused| unused.move_to(record, owner)) {
-        None => create_named(record, LEASE_FILE, owner, None, &[]),
-        moved => Ok(moved),
+    // The oldest one: the run that left the newest one may hold its record's lock for another moment.
+    let unused = owner.device.and_then(|_| unused_leases().pop_front());
+    if let Some(unused) = unused {
+        if let Some(file) = unused.move_to(record, owner) {
+            return Ok(Some(file));
+        }
+        // Who reads the record locks it for a moment, too.
+        if unused.is_own() {
+            unused_leases().push_back(unused);
+        }
     }
+    create_named(record, LEASE_FILE, owner, None, &[])
 }
 
 fn create_named(
@@ -792,6 +806,26 @@ mod tests {
         let other = lease(&third);
         assert!(moved.move_to(third.path(), &Owner::this_process()).is_none(), "it doesn't replace another one");
         assert_eq!((owner(&second), owner(&third)), (None, Some(other.owner.clone())));
+    }
+
+    #[test]
+    fn a_lease_whose_record_was_locked_when_the_next_run_started_is_removed_later() {
+        let [first, second] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+        let left = Lease::take(first.path(), true).unwrap();
+        if left.counter.is_remote {
+            return;
+        }
+        left.start_clock(clock);
+        // Nobody's run moves it meanwhile: each waits for the lock.
+        let reader = File::open(first.path()).unwrap();
+        flock(&reader, FlockOperation::LockShared).unwrap();
+        left.leave_to_next_run();
+        let next = Lease::take(second.path(), true).unwrap();
+        assert_eq!((names(first.path()), names(second.path())), (vec![LEASE_FILE.into()], vec![LEASE_FILE.into()]));
+        drop(reader);
+        remove_unused_leases();
+        assert!(names(first.path()).is_empty());
+        assert!(read(second.path()).unwrap().is_of(&next.owner));
     }
 
     #[test]

@@ -39,16 +39,10 @@ impl RecordLock {
         let opened = open_folder(folder).map_err(failed)?;
         let id = opened.metadata().map(|found| id(&found)).map_err(failed)?;
         let root = |opened: File| OpenRoot::of(opened.into(), folder);
-        let start = Instant::now();
         if simulated_boot_id().is_some() {
             return Ok(Self { root: root(opened), id, lease: Lease::take(folder, false)? });
         }
-        let mut taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && start.elapsed() < LOCK_TIMEOUT {
-            std::thread::sleep(LOCK_POLL_INTERVAL);
-            taken = flock(&opened, FlockOperation::NonBlockingLockExclusive);
-        }
-        match taken {
+        match lock_in_time(&opened) {
             // While this process waited, the folder was moved or removed. Another one at its path has an owner of its own, whose
             // lease must not be taken: this lock says nothing about that owner. While the lock is held, the folder stays.
             Ok(()) if !is_at(folder, id) => Err(failed(io::ErrorKind::NotFound.into())),
@@ -85,6 +79,19 @@ impl RecordLock {
     }
 }
 
+/// Takes the lock of a folder, waiting up to two seconds.
+fn lock_in_time(opened: &File) -> rustix::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match flock(opened, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if start.elapsed() < LOCK_TIMEOUT => {
+                std::thread::sleep(LOCK_POLL_INTERVAL);
+            }
+            taken => return taken,
+        }
+    }
+}
+
 /// Whether a record has the file of a lease.
 pub fn has_lease(record: &Path) -> bool {
     std::fs::symlink_metadata(record.join(LEASE_FILE)).is_ok()
@@ -95,7 +102,7 @@ pub fn has_lease(record: &Path) -> bool {
 pub fn remove_left_lease(record: &Path) {
     let Ok(opened) = open_folder(record) else { return };
     if simulated_boot_id().is_none()
-        && flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && lock_in_time(&opened).is_ok()
         && opened.metadata().is_ok_and(|found| is_at(record, id(&found)))
     {
         Lease::remove_left(record, &opened);
