@@ -309,6 +309,35 @@ fn what_bubblewrap_leaves_when_legwork_is_killed_is_ended() {
     wait_until(|| !is_held());
 }
 
+/// At each of these kills, the real bubblewrap is at another point of its start or of its end.
+#[test]
+fn kills_while_bubblewrap_starts_leave_no_process() {
+    if !bubblewrap_works() {
+        return;
+    }
+    in_parallel(0..4_u64, |worker| {
+        let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+        // Bubblewrap has it in its arguments, and so has every process that it starts.
+        let mark = format!("true {}", folder.path().display());
+        let is_marked = |process: std::fs::DirEntry| {
+            let arguments = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
+        };
+        let marked = || std::fs::read_dir("/proc").unwrap().flatten().any(is_marked);
+        let command = mark.clone();
+        let server = Server::start(move |_: &Request| Answer::calls(&[("bash", json!({"command": command}))]));
+        for kill in 0..15 {
+            let running = folder.legwork(&["run", "job.yaml", "--sandbox", "required"]).anthropic(&server).spawn();
+            wait_until(|| marked() || !running.is_alive());
+            assert!(running.is_alive(), "{}", running.wait().full_output());
+            std::thread::sleep(Duration::from_millis((kill * 4 + worker) % 37));
+            running.signal(Signal::KILL);
+            running.wait();
+        }
+        wait_until(|| !marked());
+    });
+}
+
 /// A bubblewrap passes its probe and fails later, and a command prints the same text and exits with the same code.
 #[test]
 fn a_sandbox_failure_is_not_a_failure_of_the_command() {
