@@ -236,7 +236,7 @@ fn a_server_that_is_not_required_may_be_missing() {
     let job = JOB.replace("/usr/bin/python3, server.py, stdio, modern]", "no-such-program], required: false");
     let folder = folder(&job, "parent:\n  - text: done\n");
     let ended = run(&folder);
-    ended.assert_code(0).assert_stderr_contains("the run goes on without it");
+    ended.assert_code(0).assert_stderr_contains("the run continues without it");
     assert!(ended.run_folder().file("report.html").contains("t: left out: it can&#39;t be started"));
     assert!(ended.run_folder().plan()["mcp"]["t"]["missing"].as_str().unwrap().contains("no-such-program"));
 }

@@ -30,7 +30,7 @@ use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
-pub use self::run_state::{RunDeps, RunGates, RunHistory, RunState};
+pub use self::run_state::{MapShare, RunDeps, RunGates, RunHistory, RunState};
 use crate::attachment::Attachment;
 use crate::budget::MAP_LIMIT;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};

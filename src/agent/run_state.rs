@@ -48,14 +48,21 @@ pub struct RunDeps {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
     pub stop: CancellationToken,
-    /// The budget of the map that the run is a row of.
-    pub map_budget: Option<Arc<dyn SharedBudget>>,
-    /// What the rows of that map share.
-    pub shared_prefixes: Arc<SharedPrefixes>,
+    /// What the run shares with other rows of its map.
+    pub map: MapShare,
     /// What the run waits for.
     pub gates: RunGates,
     /// The part of the run that is already recorded.
     pub history: RunHistory,
+}
+
+/// What a run shares with the other rows of its map; nothing for a run of its own.
+#[derive(Clone, Default)]
+pub struct MapShare {
+    /// The budget of the map.
+    pub budget: Option<Arc<dyn SharedBudget>>,
+    /// The beginnings of prompts that its rows have in common.
+    pub prefixes: Arc<SharedPrefixes>,
 }
 
 /// What a run waits for before it takes a step.
@@ -139,7 +146,7 @@ impl RunState {
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
         let run = Self {
-            budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map_budget.take()),
+            budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map.budget.take()),
             subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
             deadline: RunDeadline::after(wall_clock.saturating_sub(elapsed)),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
@@ -351,7 +358,7 @@ impl RunState {
 
     /// Whether the cache of an agent's model is asked to keep the system prompt and the tools for an hour.
     pub(super) fn caches_for_hour(&self, agent: &PlannedAgent, model: &Model) -> bool {
-        model.has_hour_cache() && self.deps.shared_prefixes.are_kept_for_hour(agent)
+        model.has_hour_cache() && self.deps.map.prefixes.are_kept_for_hour(agent)
     }
 
     /// What the tokens of an agent's request with a prompt of this size cost at most.

@@ -10,9 +10,11 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::git::{GitProgram, Repository, is_worktree_root};
 use crate::lints::provider_keys;
+use crate::plan::{Plan, SecretInputs};
 use crate::pricing::Prices;
-use crate::providers::user_servers::ParsedServers;
+use crate::providers::user_servers::{ParsedServers, UserServers};
 use crate::record::Record;
+use crate::run::{Host, RunSecrets};
 use crate::sandbox::programs::{self, Folders};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::sync::IgnorePoison;
@@ -91,6 +93,29 @@ impl CliEnv {
         variables.retain(|name, _| !provider_keys().any(|key| key == name) && !name.starts_with("LEGWORK_"));
         changeable.clean_variables(&mut variables);
         variables
+    }
+
+    /// The machine and the user, as runs see them.
+    ///
+    /// # Errors
+    /// The user's configuration has mistakes.
+    pub(super) fn host(&self) -> Result<Host<'_>, Error> {
+        Ok(Host {
+            variables: &self.variables,
+            servers: self.user_servers()?,
+            prices: self.prices()?,
+            clock: self.clock,
+            outputs: self.console.output_files(),
+            changeable: Box::new(|workspace| self.changeable_folders(workspace, &[])),
+            warn: Box::new(|text| self.console.warning(text)),
+        })
+    }
+
+    /// The secrets of a run. Warns about those that commands see and that are too short to be masked.
+    pub(super) fn secrets(&self, servers: &UserServers, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
+        let secrets = RunSecrets::new(&self.variables, servers, plan, secret_inputs);
+        secrets.warnings().for_each(|warning| self.warn_once(&warning));
+        secrets
     }
 
     /// Opens a record, and warns if its `result.json` can't be used.

@@ -10,11 +10,10 @@ use super::arguments::limit_error;
 use super::plan_differences::{RecordedRun, plan_differences};
 use super::prepared_job::{PreparedJob, RunIdentity, run_date};
 use super::resume::{find_original, load_resume_state};
-use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::plan::{InputValues, Plan};
-use crate::record::{KeyedPath, KeyedRecord, Record, Recorder, ResumedRecord, SetAside, StartedRecord};
-use crate::run::{ResumeState, head_commit};
+use crate::record::{KeyedPath, KeyedRecord, Record, ResumedRecord, SetAside, StartedRecord};
+use crate::run::{OpenRecord, ResumeState, RunSecrets, head_commit};
 
 /// Which run it is, and where it is recorded.
 #[derive(Clone)]
@@ -46,9 +45,7 @@ pub(super) enum KeyedRun {
 /// A run that is about to start or to go on.
 pub(super) struct OpenRun {
     pub(super) plan: Plan,
-    pub(super) recorder: Recorder,
-    /// What was recorded already.
-    pub(super) resume_state: Option<ResumeState>,
+    pub(super) record: OpenRecord,
 }
 
 /// Opens the record of a run and decides what is to be done. This blocks for up to ten seconds if a process on another machine
@@ -85,7 +82,7 @@ pub(super) fn open_keyed_run(
             let date = run_date(target.now);
             let run = RunIdentity { workspace: target.workspace, run_id: &recorder.run_id, run_date: &date };
             let (plan, _) = job.plan(inputs, run)?;
-            Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder: *recorder, resume_state: None })))
+            Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder: *recorder, before: None } })))
         }
         KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, *started),
     }
@@ -173,7 +170,7 @@ fn continue_run(
     for model in plan.models_mut() {
         model.server = job.user_config.servers.server_info(&model.provider);
     }
-    Ok(KeyedRun::Open(Box::new(OpenRun { plan, recorder, resume_state: Some(state) })))
+    Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder, before: Some(state) } })))
 }
 
 /// A command that resumes a run in spite of a changed commit or secret.

@@ -1,6 +1,7 @@
 //! `legwork mcp`: writes the lock file of a job's tool servers.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indexmap::IndexSet;
 
@@ -10,9 +11,7 @@ use super::execute::start_runtime;
 use super::output::printable;
 use super::output_target::OutputTarget;
 use super::read_files::read_job;
-use super::sandbox_options::{SandboxOptions, SandboxScope};
-use super::secrets::server_secrets;
-use super::tool_servers::{self, StartContext, WantedServer};
+use super::sandbox_options::SandboxOptions;
 use crate::diagnostic::Severity;
 use crate::error::Error;
 use crate::job::{DEFAULT_SERVER_SECONDS, Job};
@@ -20,7 +19,8 @@ use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, StartError, ToolLock};
 use crate::record::RUNS;
 use crate::redaction::Redactor;
-use crate::run::Signals;
+use crate::run::tool_servers::{self, StartContext, WantedServer};
+use crate::run::{RecordAccess, SandboxScope, Signals, server_secrets};
 use crate::template::MAX_FILE_BYTES;
 use crate::text::pluralize;
 
@@ -124,31 +124,31 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     require_utf8(&job_file)?;
     let texts = |paths: &[crate::yaml::Spanned<String>]| paths.iter().map(|path| path.value.clone()).collect();
     let scope = SandboxScope {
-        job: job.name(),
+        job: job.name().to_owned(),
         workspace: workspace.clone(),
         has_commands: wanted.iter().any(|server| server.spec.is_program()),
+        changes_files: false,
         network: declared.network,
         git: declared.git,
         protect: texts(&declared.protect),
         allow_changes: texts(&declared.allow_changes),
-        wall_clock_ms: Some(DEFAULT_SERVER_SECONDS * 1000),
+        time: Some(Duration::from_secs(DEFAULT_SERVER_SECONDS)),
     };
-    let servers = env.user_servers()?;
+    let host = env.host()?;
     let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));
-    let mut secrets = server_secrets(env, wanted.iter().map(|server| &server.spec));
+    let mut secrets = server_secrets(&env.variables, wanted.iter().map(|server| &server.spec));
     secrets.extend(provider_keys().filter_map(value_of));
-    secrets.extend(servers.key_envs().filter_map(value_of));
+    secrets.extend(host.servers.key_envs().filter_map(value_of));
     let (redactor, _) = Redactor::new(&secrets);
-    let prepared = options.sandbox_options.prepare_sandbox(env, &scope, &[job_file], &env.current_folder.join(RUNS))?;
-    let specs = wanted.iter().map(|server| &server.spec);
-    let sandboxes = tool_servers::sandboxes(specs, declared.network, &prepared, || None)?;
+    let runs_folder = env.current_folder.join(RUNS);
+    let confinement = options.sandbox_options.confine(env, scope, vec![job_file], &runs_folder)?;
     // There is no record; what protects one needs a folder.
     let folder = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
-    let (sandbox, _) = prepared.for_record(folder.path(), None, None)?;
+    let specs = wanted.iter().map(|server| &server.spec);
+    let confined = confinement.for_record(RecordAccess::read_only(folder.path()), specs)?;
     let signals = Signals::catch()?;
     let context = StartContext {
-        sandbox: &sandbox,
-        sandboxes,
+        confined: &confined,
         workspace: &workspace.to_string_lossy(),
         redactor: &redactor,
         stop: &signals.stop,
@@ -157,7 +157,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     };
     let stopped = |error| signals.first().map_or(error, |signal| Error::StoppedAtStart { signal });
     start_runtime()?.block_on(async {
-        let started = tool_servers::start(wanted, ScriptedServers::default(), context, env).await.map_err(stopped)?;
+        let started = tool_servers::start(wanted, ScriptedServers::default(), context, &host).await.map_err(stopped)?;
         let ServerStart { servers, tools, .. } = started;
         if let Err(error) = servers.stop(signals.stop.is_cancelled()).await {
             let server = tools.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("`, `");

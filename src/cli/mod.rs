@@ -38,10 +38,8 @@ mod run;
 mod runs;
 mod sandbox_options;
 mod save_case;
-mod secrets;
 mod show;
 mod test;
-mod tool_servers;
 mod user_config;
 mod validate;
 mod version;
@@ -53,7 +51,6 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use self::env::CliEnv;
 use self::output::Console;
-use self::secrets::is_otlp_secret;
 use crate::cases;
 use crate::error::Error;
 use crate::formats::run_table;
@@ -287,7 +284,8 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
             | Command::Doctor(_)
     );
     if starts_processes {
-        let is_secret = |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || is_otlp_secret(name);
+        let is_secret =
+            |name: &str| is_secret_name(name) || name.ends_with("_BASE_URL") || crate::run::is_otlp_secret(name);
         let runs_nothing = matches!(&command, Command::Replay(options) if !options.tools);
         let servers = if runs_nothing { &UserServers::default() } else { &env.parsed_servers().servers };
         let is_key = |name: &str| provider_keys().any(|key| key == name) || servers.key_envs().any(|key| key == name);

@@ -11,10 +11,10 @@ use super::arguments::{
     add_input_arguments, limit_error, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{Execution, check_cost_limit, connect_providers};
+use super::execute::{RunSetup, check_cost_limit, connect_providers, server_scripts};
 use super::read_files;
-use super::sandbox_options::{PreparedSandbox, SandboxOptions};
-use super::secrets::RunSecrets;
+use super::sandbox_options::SandboxOptions;
+use crate::agent::{MapShare, RunGates};
 use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
@@ -26,8 +26,8 @@ use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::mcp::ToolLock;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
 use crate::providers::{Model, Provider};
-use crate::record::{RUNS, Recorder};
-use crate::run::{ResumeState, Signals};
+use crate::record::RUNS;
+use crate::run::{Backends, Prepared, RunSecrets, Signals};
 use crate::template::JobDir;
 
 /// The job, and the options that apply to all of its runs.
@@ -120,7 +120,7 @@ impl JobArgs {
     }
 
     /// The options as the journal records them.
-    pub(super) fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
+    fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
         RunOptions {
             untrusted: self.untrusted,
             offline: self.offline,
@@ -261,7 +261,7 @@ impl<'a> PreparedJob<'a> {
 
     /// The secrets of all runs. Secret inputs are the same for all of them.
     pub(super) fn secrets(&self, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
-        RunSecrets::new(self.env, &self.user_config.servers, plan, secret_inputs)
+        self.env.secrets(&self.user_config.servers, plan, secret_inputs)
     }
 
     /// Opens the providers of a plan, which are those of all runs. Nothing is sent.
@@ -350,11 +350,37 @@ pub(super) struct ConnectedJob<'a> {
 }
 
 impl<'a> ConnectedJob<'a> {
-    /// The providers of one run: those that all runs share, and its own scripts.
+    /// A run that can start as soon as its record is open. `result` is the path of `--result`, to be recorded. This connects to
+    /// its own scripts and searches the workspace, so it may take some time.
     ///
     /// # Errors
-    /// A script can't be read, or doesn't match the job.
-    pub(super) fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+    /// A script can't be read or doesn't match the job, the sandbox doesn't work here, or a path isn't UTF-8.
+    pub(super) fn set_up(&self, plan: Plan, result: Option<&Path>, signals: Signals) -> Result<RunSetup<'_>, Error> {
+        let PreparedJob { env, args, out, source, .. } = &self.prepared;
+        let providers = self.providers(&plan)?;
+        self.protected.iter().try_for_each(|path| require_utf8(path))?;
+        let confinement = args.sandbox_options.confine(env, (&plan).into(), self.protected_in(&plan), out)?;
+        let backends = Backends {
+            host: env.host()?,
+            providers,
+            scripts: server_scripts(&plan, &self.scripts)?,
+            git: self.prepared.git(),
+            map: MapShare::default(),
+            signals,
+            output_ready: RunGates::default().output_ready,
+        };
+        let prepared = Prepared {
+            plan,
+            secrets: self.secrets.clone(),
+            job_file: &source.text,
+            scripts: self.scripts.clone(),
+            options: args.to_run_options(env, result),
+        };
+        Ok(RunSetup { prepared, confinement, backends, observers: Vec::new() })
+    }
+
+    /// The providers of one run: those that all runs share, and its own scripts.
+    fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
         let PreparedJob { env, job, .. } = &self.prepared;
         if !plan.models().any(Model::is_scripted) {
             return Ok(self.providers.clone());
@@ -367,43 +393,6 @@ impl<'a> ConnectedJob<'a> {
         Ok(providers)
     }
 
-    /// The sandbox for the commands of one run. It searches the workspace, so this may take some time.
-    ///
-    /// # Errors
-    /// The sandbox doesn't work here, or a path isn't UTF-8.
-    pub(super) fn sandbox(&self, plan: &Plan) -> Result<PreparedSandbox, Error> {
-        let PreparedJob { env, args, out, .. } = &self.prepared;
-        self.protected.iter().try_for_each(|path| require_utf8(path))?;
-        args.sandbox_options.prepare_sandbox(env, &plan.into(), &self.protected_in(plan), out)
-    }
-
-    /// One run, ready to be executed.
-    ///
-    /// # Errors
-    /// The folder of the records has vanished.
-    pub(super) fn execution(&'a self, run: RunParts) -> Result<Execution<'a>, Error> {
-        let out = &self.prepared.out;
-        let RunParts { plan, providers, sandbox, recorder, options, resume_state, signals } = run;
-        Ok(Execution {
-            git: self.prepared.git(),
-            protected_paths: self.protected_in(&plan),
-            plan,
-            secrets: self.secrets.clone(),
-            job_file: &self.prepared.source.text,
-            runs_folder: out.canonicalize().map_err(|source| Error::Record { path: out.clone(), source })?,
-            sandbox,
-            providers,
-            scripts: self.scripts.clone(),
-            recorder,
-            options,
-            resume_state,
-            signals,
-            observers: Vec::new(),
-            map_budget: None,
-            shared_prefixes: Arc::default(),
-        })
-    }
-
     fn protected_in(&self, plan: &Plan) -> Vec<PathBuf> {
         let is_below = |file: &&PathBuf| file.starts_with(&plan.workspace);
         self.protected.iter().chain(self.config_files.iter().filter(is_below)).cloned().collect()
@@ -413,24 +402,6 @@ impl<'a> ConnectedJob<'a> {
 /// The day of a time, as templates see it.
 pub(super) fn run_date(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
-}
-
-/// What each run has of its own.
-pub(super) struct RunParts {
-    /// The plan, for the workspace of this run.
-    pub(super) plan: Plan,
-    /// From [`ConnectedJob::providers`].
-    pub(super) providers: BTreeMap<String, Arc<dyn Provider>>,
-    /// From [`ConnectedJob::sandbox`].
-    pub(super) sandbox: PreparedSandbox,
-    /// The open record.
-    pub(super) recorder: Recorder,
-    /// The options to record.
-    pub(super) options: RunOptions,
-    /// What was recorded already, if the run is resumed.
-    pub(super) resume_state: Option<ResumeState>,
-    /// A clone of the signals that the process catches.
-    pub(super) signals: Signals,
 }
 
 #[cfg(test)]

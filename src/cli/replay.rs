@@ -13,7 +13,6 @@ use super::prepared_job::run_date;
 use super::read_files;
 use super::resume::{print_permissions, runs_folder};
 use super::sandbox_options::SandboxOptions;
-use super::secrets::RunSecrets;
 use crate::agent::ToolDeps;
 use crate::agent_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
@@ -26,7 +25,7 @@ use crate::providers::user_servers::UserServers;
 use crate::providers::{Model, PROVIDERS};
 use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{Signals, head_commit};
+use crate::run::{RecordAccess, RunSecrets, Signals, head_commit};
 use crate::text::sanitize;
 use crate::workspace::Workspace;
 use crate::workspace_changes::has_tracked_files;
@@ -159,21 +158,21 @@ fn prepare_tools(
     let mut plan = (*started.plan).clone();
     plan.workspace = root.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
-    let RunSecrets { redactor, environment, .. } = RunSecrets::new(env, env.user_servers()?, &plan, &secret_inputs);
+    let RunSecrets { redactor, environment, .. } = env.secrets(env.user_servers()?, &plan, &secret_inputs);
     let unreadable = |source| Error::Record { path: folder.to_owned(), source };
     let folder = folder.canonicalize().map_err(unreadable)?;
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
-    let protected: Vec<PathBuf> = started.protected.iter().map(PathBuf::from).collect();
-    let prepared = options.sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &runs_folder)?;
-    let (sandbox, found) = prepared.for_record(&folder, None, None)?;
-    let kept = found.map_or(protected, |found| found.paths).into_iter().chain([folder]).collect();
-    let workspace = Workspace::open(&root, kept, vec![runs_folder]);
+    let job_files = started.protected.iter().map(PathBuf::from).collect();
+    let confinement = options.sandbox_options.confine(env, (&plan).into(), job_files, &runs_folder)?;
+    let confined = confinement.for_record(RecordAccess::read_only(&folder), std::iter::empty())?.without_record();
+    let kept = confined.protected.paths.into_iter().chain([folder]).collect();
+    let workspace = Workspace::open(&root, kept, vec![confined.records]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
     let deps = ToolDeps {
         workspace: Arc::new(workspace),
         redactor: Arc::new(redactor),
         environment: Arc::new(environment),
-        sandbox,
+        sandbox: confined.sandbox,
         servers: None,
     };
     Ok(LiveTools { deps, stop: signals.stop.clone() })

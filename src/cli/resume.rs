@@ -2,26 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::arguments::{
     RUN_EXIT_CODES, RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs,
     resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{Execution, PrintedRun, connect_providers, execute_and_print};
+use super::execute::{PrintedRun, RunSetup, connect_providers, execute_and_print, server_scripts};
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
 use super::sandbox_options::SandboxOptions;
-use super::secrets::RunSecrets;
+use crate::agent::{MapShare, RunGates};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
 use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
-use crate::run::{ResumeState, Signals, UsedLimit, head_commit};
+use crate::run::{Backends, OpenRecord, Prepared, ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -153,7 +152,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
     let scripts = state.started.scripts.clone();
-    let secrets = RunSecrets::new(env, servers, &plan, &secret_inputs);
+    let secrets = env.secrets(servers, &plan, &secret_inputs);
     if has_our_key {
         let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
         let changed = state.changed_secrets(&now).join(", ");
@@ -173,37 +172,30 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let writable = [sandbox_options.writable(), std::slice::from_ref(&out)].concat();
     let providers = connect_providers(env, &plan, &writable, &scripts, &secrets.redactor, None, &|_| true)?;
     let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
-    let sandbox = sandbox_options.prepare_sandbox(env, &(&plan).into(), &protected, &out)?;
+    let confinement = sandbox_options.confine(env, (&plan).into(), protected, &out)?;
     let result_path = files.result.clone();
     let mut files = files.prepare()?;
     files.open_folders()?;
     let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs, has_key);
-    execute_and_print(
-        Execution {
-            git: env.git_program(&env.changeable_folders(&workspace, &writable)),
-            plan,
-            secrets,
-            job_file: "",
-            protected_paths: protected,
-            runs_folder: out,
-            sandbox,
-            providers,
-            scripts,
-            recorder,
-            options: RunOptions {
-                untrusted: earlier.untrusted,
-                offline: earlier.offline,
-                ..sandbox_options.to_run_options(&env.current_folder, result_path.as_deref())
-            },
-            resume_state: Some(state),
-            signals,
-            observers: Vec::new(),
-            map_budget: None,
-            shared_prefixes: Arc::default(),
-        },
-        &PrintedRun { display_folder: &folder, format: &options.format, files, next },
-        env,
-    )
+    let backends = Backends {
+        host: env.host()?,
+        providers,
+        scripts: server_scripts(&plan, &scripts)?,
+        git: env.git_program(&env.changeable_folders(&workspace, &writable)),
+        map: MapShare::default(),
+        signals,
+        output_ready: RunGates::default().output_ready,
+    };
+    let options_to_record = RunOptions {
+        untrusted: earlier.untrusted,
+        offline: earlier.offline,
+        ..sandbox_options.to_run_options(&env.current_folder, result_path.as_deref())
+    };
+    let prepared = Prepared { plan, secrets, job_file: "", scripts, options: options_to_record };
+    let setup = RunSetup { prepared, confinement, backends, observers: Vec::new() };
+    let record = OpenRecord { recorder, before: Some(state) };
+    let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
+    execute_and_print(setup, record, &printed, env)
 }
 
 /// The record that this one is a copy of, if it still exists.

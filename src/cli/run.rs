@@ -7,16 +7,15 @@ use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
-use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, RunParts, run_date};
+use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
 use super::save_case::CaseRecorder;
-use super::secrets::RunSecrets;
 use crate::error::Error;
 use crate::formats::{self, PlanPreview};
 use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, SetAside, new_run_id};
-use crate::run::Signals;
+use crate::run::{OpenRecord, RunSecrets, Signals};
 use crate::text::pluralize;
 
 /// Options of `legwork run`.
@@ -109,36 +108,23 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     }
 
     let job = job.connect(&plan, secrets)?;
-    let providers = job.providers(&plan)?;
+    // From here on, a signal must let the record be closed.
+    let mut setup = job.set_up(plan.clone(), options.files.result.as_deref(), Signals::catch()?)?;
     job.prepared.check_out()?;
     files.open_folders()?;
     let (workspace, out) = (&job.prepared.workspace, &job.prepared.out);
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
-    // From here on, a signal must let the record be closed.
-    let signals = Signals::catch()?;
-    let sandbox = job.sandbox(&plan)?;
+    setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let record_key = job.prepared.record_key(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
     let recorder = Recorder::create(out, &plan.job, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
-    let record = recorder.folder.clone();
-    let options_to_record = args.to_run_options(env, options.files.result.as_deref());
-    let parts = RunParts {
-        plan: plan.clone(),
-        providers,
-        sandbox,
-        recorder,
-        options: options_to_record,
-        resume_state: None,
-        signals,
-    };
-    let mut execution = job.execution(parts)?;
-    execution.observers.extend(case.as_ref().map(CaseRecorder::observer));
+    let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
-    let code = execute_and_print(execution, &printed, env)?;
+    let code = execute_and_print(setup, OpenRecord { recorder, before: None }, &printed, env)?;
     if let Some(case) = case {
-        case.finish(&plan, &record, &args.sandbox_options, env);
+        case.finish(&plan, &folder, &args.sandbox_options, env);
     }
     Ok(code)
 }
@@ -164,7 +150,7 @@ fn run_with_key(
             print_changes(changes, env);
         }
     });
-    let OpenRun { plan, recorder, resume_state } = match opened? {
+    let OpenRun { plan, record } = match opened? {
         KeyedRun::Open(run) => *run,
         KeyedRun::Ended(record) => {
             let mut files = options.files.prepare()?;
@@ -177,13 +163,10 @@ fn run_with_key(
     let mut files = options.files.prepare()?;
     let next = next(&plan);
     let job = job.connect(&plan, secrets)?;
-    let providers = job.providers(&plan)?;
+    let setup = job.set_up(plan, options.files.result.as_deref(), signals)?;
     files.open_folders()?;
-    let sandbox = job.sandbox(&plan)?;
-    let to_record = args.to_run_options(env, options.files.result.as_deref());
-    let parts = RunParts { plan, providers, sandbox, recorder, options: to_record, resume_state, signals };
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
-    execute_and_print(job.execution(parts)?, &printed, env)
+    execute_and_print(setup, record, &printed, env)
 }
 
 /// Prints the answer of a run that ended before.

@@ -1,24 +1,19 @@
 //! The sandbox options of the command line, and the sandbox that follows from them.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::ValueEnum;
 
 use super::env::CliEnv;
-use crate::agent::{ConfineCopy, ConfinedCopy};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::{GitAccess, Network};
+use crate::job::Network;
 use crate::plan::Plan;
+use crate::run::{Confinement, RunPlaces, SandboxRequest, SandboxScope, UNCONFINED_RISK};
 use crate::sandbox::allowed_changes::AllowedChanges;
-use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig, canonical_as_far_as_possible};
-use crate::sandbox::{
-    GuardedFiles, ObjectStages, RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable, Tier,
-};
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::sandbox::{GuardedFiles, ObjectStages, Sandbox, SandboxMode, SandboxPolicy, Tier};
 
 /// The sandbox options of `run`, `resume`, `replay --tools` and `test`.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,38 +28,6 @@ pub(super) struct SandboxOptions {
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<PathBuf>,
 }
-
-/// What a sandbox is for.
-pub(super) struct SandboxScope<'a> {
-    /// The job's name.
-    pub(super) job: &'a str,
-    pub(super) workspace: PathBuf,
-    /// Whether any commands or tool servers are started.
-    pub(super) has_commands: bool,
-    pub(super) network: Network,
-    pub(super) git: GitAccess,
-    pub(super) protect: Vec<String>,
-    pub(super) allow_changes: Vec<String>,
-    pub(super) wall_clock_ms: Option<u64>,
-}
-
-impl<'a> From<&'a Plan> for SandboxScope<'a> {
-    fn from(plan: &'a Plan) -> Self {
-        Self {
-            job: &plan.job,
-            workspace: PathBuf::from(&plan.workspace),
-            has_commands: plan.runs_commands(),
-            network: plan.network,
-            git: plan.git,
-            protect: plan.protect.clone(),
-            allow_changes: plan.allow_changes.clone(),
-            wall_clock_ms: plan.limits.wall_clock_ms,
-        }
-    }
-}
-
-/// What it means to have no sandbox.
-const UNCONFINED_RISK: &str = "they can do whatever you can do";
 
 impl SandboxOptions {
     /// Refuses to run an untrusted job without a sandbox.
@@ -152,15 +115,18 @@ impl SandboxOptions {
         }
     }
 
-    /// Sets up a sandbox for commands and tool servers, and warns on stderr if it isn't the strongest. `job_files` are absolute
-    /// paths.
-    pub(super) fn prepare_sandbox(
+    /// Finds the sandbox for the commands and tool servers of a run, and warns on stderr if it isn't the strongest. `job_files` are
+    /// absolute paths. This searches the workspace, so it may take some time.
+    ///
+    /// # Errors
+    /// The sandbox doesn't work here, or a path of an option doesn't exist.
+    pub(super) fn confine(
         &self,
         env: &CliEnv,
-        scope: &SandboxScope<'_>,
-        job_files: &[PathBuf],
+        scope: SandboxScope,
+        job_files: Vec<PathBuf>,
         runs_folder: &Path,
-    ) -> Result<PreparedSandbox, Error> {
+    ) -> Result<Confinement, Error> {
         let existing = |option: &str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
             let canonical = |path: PathBuf| {
                 let hint = "Name an existing file or folder.";
@@ -168,66 +134,22 @@ impl SandboxOptions {
             };
             paths.iter().map(|path| canonical(env.current_folder.join(path))).collect()
         };
-        let mode = self.mode();
-        let mut read = existing("--allow-read", &self.allow_read)?;
-        let mut write = existing("--allow-write", &self.allow_write)?;
-        if !scope.has_commands {
-            return Ok(PreparedSandbox { sandbox: Sandbox::unused(), protection: None, mode, opened: (read, write) });
-        }
-        let home = env.folder_variable("HOME");
-        let workspace = scope.workspace.clone();
-        // If the workspace is in the folder of runs, protecting that folder would make the whole workspace read-only.
-        let runs_folder = canonical_as_far_as_possible(runs_folder);
-        let is_copy = workspace.starts_with(&runs_folder);
-        let records = if is_copy { runs_folder.join(scope.job) } else { runs_folder };
-        let protected = ProtectedPaths::find(&ProtectionConfig {
-            workspace: &workspace,
-            job_files,
-            out: &records,
-            home: home.as_deref(),
-            git: scope.git,
-            protect: &scope.protect,
-            allow_changes: &scope.allow_changes,
-            write: &write,
-            has_commands: true,
-            time: scope.wall_clock_ms.map(Duration::from_millis),
-        });
-        if !protected.repositories.is_complete && !self.is_off() {
-            let why = "searching the workspace for git repositories, which commands must not change, took too long: it has \
-                 too many files or too much git configuration";
-            return Err(Error::SandboxUnavailable(SandboxUnavailable { reasons: vec![why.to_owned()], remedy: None }));
-        }
-        let opened = (read.clone(), write.clone());
-        read.extend(protected.git_reads.iter().cloned());
-        if scope.git == GitAccess::Commit {
-            write.extend(protected.git_writes.iter().cloned());
-        }
-        let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
-        let policy = SandboxPolicy {
-            workspace,
-            protected: protected.paths.clone(),
-            protected_links: protected.links.clone(),
-            allowed_changes: protected.allowed_changes.clone(),
-            network: scope.network,
-            readable: read,
-            writable: write,
-            home,
-            path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
-            object_stages: ObjectStages::default(),
-            guarded_files: GuardedFiles::default(),
+        let request = SandboxRequest {
+            mode: self.mode(),
+            readable: existing("--allow-read", &self.allow_read)?,
+            writable: existing("--allow-write", &self.allow_write)?,
         };
-        // Each copy of a workspace is another place, and would displace what is worth remembering.
-        let cache = env.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes").filter(|_| !is_copy);
-        let sandbox = Sandbox::detect_with_cache(self.mode(), policy.clone(), cache);
-        let sandbox = sandbox.map_err(Error::SandboxUnavailable)?;
-        match (sandbox.tier(), &sandbox.degradation) {
-            (Tier::Off, _) => {
-                env.warn_once(&format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}"));
-            }
-            (tier, Some(reason)) => env.warn_once(&format!("sandbox: {tier}: {reason}")),
-            (_, None) => {}
-        }
-        Ok(PreparedSandbox { sandbox, protection: Some((policy, protected, records)), mode, opened })
+        let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
+        let places = RunPlaces {
+            job_files,
+            runs_folder: canonical_as_far_as_possible(runs_folder),
+            home: env.folder_variable("HOME"),
+            path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+            probe_cache: env.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes"),
+        };
+        let confinement = Confinement::prepare(request, scope, places)?;
+        confinement.warning().iter().for_each(|warning| env.warn_once(warning));
+        Ok(confinement)
     }
 }
 
@@ -269,129 +191,6 @@ fn detect_with_programs(env: &CliEnv, path_dirs: Vec<PathBuf>) -> Result<(Tier, 
         Err(error) => {
             let remedy = error.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
             Err(error.reasons.join("; ") + &remedy)
-        }
-    }
-}
-
-/// What the confinement of copies of a workspace needs to know about the run.
-pub(super) struct CopiesOf<'a> {
-    /// The absolute paths of the job's files.
-    pub(super) job_files: &'a [PathBuf],
-    pub(super) runs_folder: &'a Path,
-    pub(super) home: Option<PathBuf>,
-    pub(super) record: &'a Path,
-    pub(super) lock: Option<OwnedFd>,
-    pub(super) verifier: Option<RecordVerifier>,
-}
-
-/// A sandbox that is ready except for the record of the run, which is made later.
-pub(super) struct PreparedSandbox {
-    sandbox: Sandbox,
-    protection: Option<(SandboxPolicy, ProtectedPaths, PathBuf)>,
-    mode: SandboxMode,
-    /// The paths of `--allow-read` and `--allow-write`.
-    opened: (Vec<PathBuf>, Vec<PathBuf>),
-}
-
-impl PreparedSandbox {
-    /// A sandbox with another network access, for tool servers.
-    ///
-    /// # Errors
-    /// It doesn't work here.
-    pub(super) fn with_network(&self, network: Network, lock: Option<OwnedFd>) -> Result<Sandbox, Error> {
-        let Some((policy, ..)) = &self.protection else { return Ok(Sandbox::unused()) };
-        let policy = SandboxPolicy { network, ..policy.clone() };
-        let sandbox = Sandbox::detect(self.mode, policy).map_err(Error::SandboxUnavailable)?;
-        Ok(match lock {
-            Some(lock) => sandbox.keeping_open(lock),
-            None => sandbox,
-        })
-    }
-
-    /// Confines the tools of subagents that work in a copy of the workspace as the run's own are confined, with the copy as the
-    /// only folder of the workspace's that they can change.
-    pub(super) fn for_copies(&self, plan: &Plan, run: CopiesOf<'_>) -> Arc<ConfineCopy> {
-        let CopiesOf { job_files, runs_folder, home, record, lock, verifier } = run;
-        let workspace = PathBuf::from(&plan.workspace);
-        let job_files: Vec<PathBuf> =
-            job_files.iter().filter_map(|path| path.strip_prefix(&workspace).ok().map(Path::to_owned)).collect();
-        // The copies are in the folder of all runs, which can't be protected as a whole.
-        let records = canonical_as_far_as_possible(runs_folder).join(&plan.job);
-        let (git, protect, allow_changes) = (plan.git, plan.protect.clone(), plan.allow_changes.clone());
-        let time = plan.limits.wall_clock_ms.map(Duration::from_millis);
-        let policy = self.protection.as_ref().map(|(policy, ..)| policy.clone());
-        let ((read, write), mode, record) = (self.opened.clone(), self.mode, record.to_owned());
-        Arc::new(move |copy| {
-            let job_files: Vec<PathBuf> = job_files.iter().map(|path| copy.join(path)).collect();
-            let protected = ProtectedPaths::find(&ProtectionConfig {
-                workspace: copy,
-                job_files: &job_files,
-                out: &records,
-                home: home.as_deref(),
-                git,
-                protect: &protect,
-                allow_changes: &allow_changes,
-                write: &write,
-                has_commands: policy.is_some(),
-                time,
-            });
-            let Some(policy) = &policy else {
-                return Ok(ConfinedCopy { sandbox: Arc::new(Sandbox::unused()), protected });
-            };
-            if !protected.repositories.is_complete && mode != SandboxMode::Off {
-                return Err(
-                    "searching a subagent's copy of the workspace for git repositories took too long".to_owned()
-                );
-            }
-            let (mut readable, mut writable) = (read.clone(), write.clone());
-            readable.extend(protected.git_reads.iter().cloned());
-            if git == GitAccess::Commit {
-                writable.extend(protected.git_writes.iter().cloned());
-            }
-            let policy = SandboxPolicy {
-                workspace: copy.to_owned(),
-                protected: protected.paths.clone(),
-                protected_links: protected.links.clone(),
-                allowed_changes: protected.allowed_changes.clone(),
-                readable,
-                writable,
-                object_stages: ObjectStages::default(),
-                guarded_files: GuardedFiles::default(),
-                ..policy.clone()
-            };
-            let mut sandbox = Sandbox::detect(mode, policy.clone()).map_err(|error| error.to_string())?;
-            if let Some(lock) = &lock {
-                let lock = lock.try_clone().map_err(|error| format!("a subagent can't be confined: {error}"))?;
-                sandbox = sandbox.keeping_open(lock);
-            }
-            let sandbox = sandbox.with_tamper_watch(&policy, &records, &record, verifier.clone());
-            let sandbox = sandbox.map_err(|error| format!("git's objects can't be kept: {error}"))?;
-            Ok(ConfinedCopy { sandbox: Arc::new(sandbox), protected })
-        })
-    }
-
-    /// The sandbox of a run that is recorded in a folder, and the protected paths if commands can run. The last process of
-    /// the last command holds `lock` until it ends. `verifier` recognizes planted records of other runs.
-    ///
-    /// # Errors
-    /// The existing objects of git can't be kept.
-    pub(super) fn for_record(
-        self,
-        record: &Path,
-        lock: Option<OwnedFd>,
-        verifier: Option<RecordVerifier>,
-    ) -> Result<(Arc<Sandbox>, Option<ProtectedPaths>), Error> {
-        let sandbox = match lock {
-            Some(lock) => self.sandbox.keeping_open(lock),
-            None => self.sandbox,
-        };
-        match self.protection {
-            Some((policy, protected, records)) => {
-                let sandbox = sandbox.with_tamper_watch(&policy, &records, record, verifier);
-                let sandbox = sandbox.map_err(Error::environment("git's objects can't be kept"))?;
-                Ok((Arc::new(sandbox), Some(protected)))
-            }
-            None => Ok((Arc::new(sandbox), None)),
         }
     }
 }

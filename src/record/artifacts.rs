@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::workspace::new_file::NewFile;
 
 /// A file that was written, and the previous state of its path.
-pub(super) type WrittenFile = (String, ExistingFile);
+pub type WrittenFile = (String, ExistingFile);
 
 impl Recorder {
     /// Writes the job file and the plan.

@@ -19,6 +19,7 @@ mod resume;
 mod run_slot;
 mod state;
 
+pub use self::artifacts::WrittenFile;
 pub use self::attachments::read_attachment;
 pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, create_shared_file, temporary};
 pub(crate) use self::files::{

@@ -21,7 +21,7 @@ use self::edit_impact::edit_impact;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, JournalCursor, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, JournalCursor, MapShare, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply, StopReason};
@@ -177,8 +177,7 @@ impl Replay {
         stop: CancellationToken,
     ) -> RunState {
         RunState::new(RunDeps {
-            map_budget: None,
-            shared_prefixes: Arc::default(),
+            map: MapShare::default(),
             run_id: self.recorded.started.run_id.clone(),
             providers: plan.models().map(|model| (model.reply_source(), Arc::clone(provider))).collect(),
             plan,

@@ -81,6 +81,19 @@ pub struct Sandbox {
     held_open: Option<Arc<OwnedFd>>,
 }
 
+/// The record of the run whose commands are confined.
+#[derive(Debug)]
+pub struct RecordGuard<'a> {
+    /// The folder with the records of all runs, or of those of this job.
+    pub runs: &'a Path,
+    /// The record itself.
+    pub folder: &'a Path,
+    /// Its lock, which the last process of the last command holds until it ends.
+    pub lock: Option<OwnedFd>,
+    /// Recognizes planted records of other runs.
+    pub verifier: Option<RecordVerifier>,
+}
+
 #[derive(Debug)]
 enum Backend {
     Unconfined(Tier),
@@ -212,27 +225,24 @@ impl Sandbox {
         })
     }
 
-    /// Compares after each command what the tier can't protect, such as protected paths that don't exist yet. `record`
-    /// is the run's own record in `out`, the folder of all runs; `verifier` recognizes planted records of other runs.
+    /// The sandbox of a run: its last process keeps the record's lock, and after each command it is compared what the tier can't
+    /// protect, such as protected paths that don't exist yet.
     ///
     /// If this process is killed before it could restore protected files, another one does. Only the legwork program itself
     /// may call this: it is started a second time and must call [`restorer::run_restorer`] then.
     ///
     /// # Errors
     /// The existing objects of git can't be kept.
-    pub fn with_tamper_watch(
-        self,
-        policy: &SandboxPolicy,
-        out: &Path,
-        record: &Path,
-        verifier: Option<RecordVerifier>,
-    ) -> io::Result<Self> {
-        if let Backend::Unconfined(_) = self.backend {
-            return Ok(self);
+    pub fn for_record(self, policy: &SandboxPolicy, record: RecordGuard<'_>) -> io::Result<Self> {
+        let RecordGuard { runs, folder, lock, verifier } = record;
+        // The process that restores files holds the lock, too.
+        let sandbox = self.keeping_open(lock);
+        if let Backend::Unconfined(_) = sandbox.backend {
+            return Ok(sandbox);
         }
-        let restorer = restorer::Restorer::new(self.tier(), self.held_open.clone());
-        let watch = TamperWatch::new(policy, self.tier(), out, record, verifier, restorer)?;
-        Ok(Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..self })
+        let restorer = restorer::Restorer::new(sandbox.tier(), sandbox.held_open.clone());
+        let watch = TamperWatch::new(policy, sandbox.tier(), runs, folder, verifier, restorer)?;
+        Ok(Self { tamper_watch: Some(watch), git: policy.allowed_changes.git, ..sandbox })
     }
 
     /// The tier in use.
@@ -250,8 +260,8 @@ impl Sandbox {
 
     /// Keeps a descriptor open as long as any process of a command lives, even if this program is killed.
     #[must_use]
-    pub fn keeping_open(self, descriptor: OwnedFd) -> Self {
-        Self { held_open: Some(Arc::new(descriptor)), ..self }
+    pub fn keeping_open(self, descriptor: Option<OwnedFd>) -> Self {
+        Self { held_open: descriptor.map(Arc::new), ..self }
     }
 
     /// Prepares a command that runs `program` in `folder` with exactly these variables, plus `HOME` and `TMPDIR`, which the

@@ -147,7 +147,7 @@ fn every_server_that_cannot_be_used_is_named() {
     folder.write("job.yaml", optional);
     run(&folder)
         .assert_code(0)
-        .assert_stderr_contains("`v` needs the variable NOT_SET, which isn't set; the run goes on without it");
+        .assert_stderr_contains("`v` needs the variable NOT_SET, which isn't set; the run continues without it");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::{ColumnArgs, parse_assignment};
 use super::env::CliEnv;
-use super::execute::check_cost_limit;
+use super::execute::{check_cost_limit, register_github_masks};
 use super::next_command::NextCommand;
 use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
@@ -270,7 +270,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let (usage, cost_usd, _) = results.table().totals();
     budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
     let cut_off = (results.table().cut_off_requests(), results.table().open_cost_usd());
-    job.secrets.register_github_masks(env);
+    register_github_masks(&job.secrets, env);
     let time = limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
     let deadline = RunDeadline::after(time);
     let output_ready =

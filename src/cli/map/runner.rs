@@ -16,13 +16,14 @@ use tokio::sync::{OnceCell, watch};
 use super::outage::{AfterFailure, OutageGate, RowWatch};
 use super::row::{has_ended_in, needs_no_workspace};
 use super::schedule::{self, Start};
+use crate::agent::MapShare;
 use crate::budget::SharedBudget;
 use crate::cli::env::CliEnv;
-use crate::cli::execute::{Execution, execute};
+use crate::cli::execute::RunSetup;
 use crate::cli::export::send_traces;
 use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
-use crate::cli::prepared_job::{ConnectedJob, RunParts};
+use crate::cli::prepared_job::ConnectedJob;
 use crate::cli::progress::MapProgress;
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome, RunResult};
@@ -34,7 +35,7 @@ use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::{InputValues, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
-use crate::run::{RunObserver, Signals};
+use crate::run::{OpenRecord, RunObserver, Signals};
 use crate::sync::IgnorePoison;
 
 /// How many ignored files a warning names.
@@ -46,7 +47,7 @@ type Inputs = IndexMap<String, Value>;
 /// A row whose record was opened.
 enum OpenedRow<'a> {
     Ended(Box<RunResult>),
-    Execution(Box<Execution<'a>>),
+    Open(Box<(RunSetup<'a>, OpenRecord)>),
 }
 
 /// Runs the rows of a map.
@@ -198,23 +199,26 @@ impl MapRunner<'_> {
         let row = &self.rows.rows[number];
         let mut inputs = self.inputs.clone();
         inputs.set_row(&self.rows.source, row.clone());
-        let opened = self.open_row(&row.id, &inputs)?;
-        let execution = match opened {
+        let open = match self.open_row(&row.id, &inputs)? {
             OpenedRow::Ended(result) => return Ok((result, None)),
-            OpenedRow::Execution(execution) => execution,
+            OpenedRow::Open(open) => open,
         };
-        let mut execution = *execution;
+        let (mut setup, mut record) = *open;
         let prices = self.env.prices()?;
-        let observer = self.progress.row_started(&row.id, &execution.plan, prices, execution.resume_state.as_ref());
-        execution.observers.extend([observer, Arc::clone(watch) as Arc<dyn RunObserver>]);
-        execution.map_budget = Some(Arc::clone(self.budget) as Arc<dyn SharedBudget>);
-        execution.shared_prefixes = Arc::clone(&self.shared_prefixes);
-        execution.recorder.flush_queue = Some(self.flush_queue.clone());
-        execution.recorder.slot = Some(slot);
-        let (record, sends_traces) = (execution.recorder.folder.clone(), !execution.options.offline);
-        let mut executed = execute(execution, self.output_ready.clone(), self.env).await?;
+        let observer = self.progress.row_started(&row.id, &setup.prepared.plan, prices, record.before.as_ref());
+        setup.observers.extend([observer, Arc::clone(watch) as Arc<dyn RunObserver>]);
+        setup.backends.map = MapShare {
+            budget: Some(Arc::clone(self.budget) as Arc<dyn SharedBudget>),
+            prefixes: Arc::clone(&self.shared_prefixes),
+        };
+        setup.backends.output_ready = self.output_ready.clone();
+        record.recorder.flush_queue = Some(self.flush_queue.clone());
+        record.recorder.slot = Some(slot);
+        let (folder, sends_traces) = (record.recorder.folder.clone(), !setup.prepared.options.offline);
+        let executed = setup.execute(record).await?;
+        let mut warnings = executed.warnings();
         if sends_traces {
-            let send = || send_traces(&record, executed.result.outcome, self.env);
+            let send = || send_traces(&folder, executed.result.outcome, self.env);
             let mut sent = None;
             // The other rows wait for the first answer: a dead collector isn't asked a hundred times at once.
             let is_alive = async { sent.insert(send().await).is_ok() };
@@ -223,15 +227,15 @@ impl MapRunner<'_> {
                 sent = Some(send().await);
             }
             match sent.unwrap_or_else(|| Ok(Vec::new())) {
-                Ok(warnings) => executed.warnings.extend(warnings),
+                Ok(sent) => warnings.extend(sent),
                 // Waiting for a dead collector after each row would take hours.
                 Err(warning) if !self.has_lost_traces.swap(true, Ordering::SeqCst) => {
-                    executed.warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
+                    warnings.push(format!("{warning}; those of the other rows aren't sent, either"));
                 }
                 Err(_) => {}
             }
         }
-        executed.warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
+        warnings.iter().for_each(|warning| self.progress.warning(&row.id, warning));
         let has_ended = match executed.result.outcome {
             Outcome::BudgetExceeded => has_ended_in(&self.folder.row(&row.id)),
             outcome => !outcome.can_be_resumed(),
@@ -307,24 +311,14 @@ impl MapRunner<'_> {
                 return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
             }
         };
-        if open.resume_state.is_some() && !workspace.is_dir() {
+        if open.record.before.is_some() && !workspace.is_dir() {
             return Err(Error::usage(
                 "its workspace was removed, so it can't continue",
                 format!("Remove its record, and the row starts again: {}", shown(&folder)),
             ));
         }
-        let providers = self.job.providers(&open.plan)?;
-        let sandbox = self.job.sandbox(&open.plan)?;
-        let parts = RunParts {
-            providers,
-            sandbox,
-            plan: open.plan,
-            recorder: open.recorder,
-            options: prepared.args.to_run_options(self.env, None),
-            resume_state: open.resume_state,
-            signals: self.signals.clone(),
-        };
-        self.job.execution(parts).map(|execution| OpenedRow::Execution(Box::new(execution)))
+        let setup = self.job.set_up(open.plan, None, self.signals.clone())?;
+        Ok(OpenedRow::Open(Box::new((setup, open.record))))
     }
 
     /// Removes the workspace of a row that has ended for good.

@@ -1,6 +1,8 @@
 //! The secrets of a run: what is masked, and what commands see in their environment.
 
-use super::env::CliEnv;
+use std::collections::BTreeMap;
+
+use super::host::variable;
 use crate::lints::provider_keys;
 use crate::mcp::ServerSpec;
 use crate::plan::{Plan, SecretInputs};
@@ -15,35 +17,38 @@ const PROXY_VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", 
 
 /// The secrets of a run.
 #[derive(Clone)]
-pub(super) struct RunSecrets {
-    pub(super) redactor: Redactor,
-    pub(super) environment: Environment,
-    /// The secrets that commands see. A CI system needs them to mask its log.
+pub struct RunSecrets {
+    /// Masks them.
+    pub redactor: Redactor,
+    /// The variables that commands see.
+    pub environment: Environment,
+    /// The secrets that commands see.
     command_secrets: Vec<(String, String)>,
+    /// The names of those that are too short to be masked.
+    too_short: Vec<String>,
 }
 
 impl RunSecrets {
     /// Collects the secret inputs, the secret variables in `env`, the keys of providers and servers, and the passwords in
-    /// URLs. Warns about secrets that commands see and that are too short to be masked.
-    pub(super) fn new(env: &CliEnv, servers: &UserServers, plan: &Plan, secrets: &SecretInputs) -> Self {
+    /// URLs.
+    pub fn new(
+        variables: &BTreeMap<String, String>,
+        servers: &UserServers,
+        plan: &Plan,
+        secrets: &SecretInputs,
+    ) -> Self {
         let is_key = |name: &String| servers.key_envs().any(|key| key == name);
         let env_names: Vec<String> = plan.env.iter().filter(|name| !is_key(name)).cloned().collect();
-        let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));
+        let value_of = |name: &str| Some((name.to_owned(), variable(variables, name)?.to_owned()));
         let mut known: Vec<(String, String)> = secrets.pairs().to_vec();
         known.extend(env_names.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
         known.extend(env_names.iter().filter_map(|name| url_password(value_of(name)?)).flat_map(raw_and_decoded));
-        known.extend(server_secrets(env, plan.mcp.values()).into_iter().filter(|(name, _)| !is_key(name)));
+        known.extend(server_secrets(variables, plan.mcp.values()).into_iter().filter(|(name, _)| !is_key(name)));
         let (_, too_short) = Redactor::new(&known);
-        for name in too_short {
-            env.warn_once(&format!(
-                "{name} isn't masked, as it has fewer than {} characters: it may appear in the record",
-                redaction::MIN_SECRET_CHARS
-            ));
-        }
         let command_secrets = known.clone();
         known.extend(provider_keys().filter_map(value_of));
         known.extend(servers.key_envs().filter_map(value_of).flat_map(with_token));
-        let otlp_headers = env.variables.keys().filter(|name| is_otlp_secret(name) && name.ends_with("HEADERS"));
+        let otlp_headers = variables.keys().filter(|name| is_otlp_secret(name) && name.ends_with("HEADERS"));
         known.extend(otlp_headers.filter_map(|name| value_of(name)).flat_map(header_values));
         let base_urls =
             PROVIDERS.iter().filter_map(|entry| Some(entry.default_endpoint?.base_url_env)).chain(PROXY_VARIABLES);
@@ -52,32 +57,38 @@ impl RunSecrets {
         known.extend(urls.into_iter().chain(server_urls).flat_map(url_credentials));
         Self {
             redactor: Redactor::new(&known).0,
-            environment: Environment::new(&env.variables, &env_names, secrets.pairs()),
+            environment: Environment::new(variables, &env_names, secrets.pairs()),
             command_secrets,
+            too_short,
         }
     }
 
     /// The secrets that commands see and that are masked, with their names.
-    pub(super) fn redacted_command_secrets(&self) -> Vec<(String, String)> {
+    pub fn redacted_command_secrets(&self) -> Vec<(String, String)> {
         let is_masked = |(_, value): &&(String, String)| value.chars().count() >= redaction::MIN_SECRET_CHARS;
         self.command_secrets.iter().filter(is_masked).cloned().collect()
     }
 
-    /// Registers secrets with the GitHub runner, which masks them in the log and in later steps. The runner also reads commands
-    /// from stderr. If stderr is a file, nothing is registered, since the file would keep the secrets.
-    pub(super) fn register_github_masks(&self, env: &CliEnv) {
-        if env.variable("GITHUB_ACTIONS") != Some("true") || env.console.is_stderr_file() {
-            return;
-        }
-        for line in self.command_secrets.iter().flat_map(|(_, value)| redaction::log_mask_lines(value)) {
-            env.console.eprint_raw(&format!("::add-mask::{}", line.replace('%', "%25")));
-        }
+    /// What the user should know about secrets that commands see and that may appear in the record.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.too_short.iter().map(|name| {
+            let least = redaction::MIN_SECRET_CHARS;
+            format!("{name} isn't masked, as it has fewer than {least} characters: it may appear in the record")
+        })
+    }
+
+    /// The lines to mask in the log of a CI system.
+    pub fn log_mask_lines(&self) -> impl Iterator<Item = String> {
+        self.command_secrets.iter().flat_map(|(_, value)| redaction::log_mask_lines(value))
     }
 }
 
 /// The secrets that tool servers get: the variables with secret names, passwords in URLs, and all headers from variables.
-pub(super) fn server_secrets<'a>(env: &CliEnv, servers: impl Iterator<Item = &'a ServerSpec>) -> Vec<(String, String)> {
-    let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));
+pub fn server_secrets<'a>(
+    variables: &BTreeMap<String, String>,
+    servers: impl Iterator<Item = &'a ServerSpec>,
+) -> Vec<(String, String)> {
+    let value_of = |name: &str| Some((name.to_owned(), variable(variables, name)?.to_owned()));
     let mut known = Vec::new();
     for server in servers {
         known.extend(server.env.iter().filter(|name| is_secret_name(name)).filter_map(|name| value_of(name)));
@@ -100,7 +111,7 @@ fn header_values((name, headers): (String, String)) -> Vec<(String, String)> {
 }
 
 /// Whether a variable has the headers or the address of an OpenTelemetry collector, which can have credentials.
-pub(super) fn is_otlp_secret(name: &str) -> bool {
+pub fn is_otlp_secret(name: &str) -> bool {
     name.starts_with("OTEL_EXPORTER_OTLP_") && (name.ends_with("HEADERS") || name.ends_with("ENDPOINT"))
 }
 

@@ -1,0 +1,525 @@
+//! Executes one run: opens it, runs its agents, and completes its record.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::ResumeState;
+use super::change_tracking::BaselineTask;
+use super::confinement::{Confined, ConfinedTools, Confinement, RecordAccess, RunPlaces};
+use super::host::Host;
+use super::recording_sink::{RecordingSink, RunObserver};
+use super::run_error::{error_info, mark_record_failure};
+use super::secrets::RunSecrets;
+use super::signals::Signals;
+use super::tool_servers::{self, StartContext};
+use crate::agent::{
+    Agent, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
+};
+use crate::error::{Error, TakenOver};
+use crate::event::{
+    AgentFinished, ErrorInfo, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunOptions, RunResult, RunStarted,
+    Sink, WorkspaceChanged,
+};
+use crate::formats::html;
+use crate::git::{GitProgram, head_commit};
+use crate::job::Keep;
+use crate::journal::Fault;
+use crate::mcp::Servers;
+use crate::plan::Plan;
+use crate::process::spawn::EnvironmentError;
+use crate::providers::replay::Script;
+use crate::providers::{Model, Provider};
+use crate::record::{Recorder, WrittenFile};
+use crate::sandbox::Tier;
+use crate::sandbox::protected_paths::{ProtectedPaths, Repositories};
+use crate::tools::ToolServers;
+use crate::workspace::Workspace;
+use crate::workspace_changes::ChangeTracker;
+
+/// A run that is about to start or to continue: what it does.
+pub struct Prepared<'a> {
+    /// The plan, rendered with this run's id.
+    pub plan: Plan,
+    /// What must not appear anywhere, and what commands see of it.
+    pub secrets: RunSecrets,
+    /// The job file, byte for byte. A resumed run uses the one in its record.
+    pub job_file: &'a str,
+    /// The absolute paths of the scripts that models of the plan answer from, by the model's name.
+    pub scripts: BTreeMap<String, String>,
+    /// The options of the command line, as the journal records them.
+    pub options: RunOptions,
+}
+
+/// The locked record of a run.
+#[derive(Debug)]
+pub struct OpenRecord {
+    /// Writes it.
+    pub recorder: Recorder,
+    /// What is in it; `None` for a new run.
+    pub before: Option<ResumeState>,
+}
+
+/// What a run works with.
+pub struct Backends<'a> {
+    /// The machine and the user.
+    pub host: Host<'a>,
+    /// Where replies come from, by [`Model::reply_source`].
+    pub providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// The scripts of a plan with tool servers, which have the servers' answers, by the models' names.
+    pub scripts: BTreeMap<String, Script>,
+    /// The git program, if there is one that no tool can change.
+    pub git: Option<GitProgram>,
+    /// What the run shares with other rows of its map.
+    pub map: MapShare,
+    /// The signals that stop it.
+    pub signals: Signals,
+    /// False while the readers of the output don't keep up. Agents then wait.
+    pub output_ready: watch::Receiver<bool>,
+}
+
+/// A run that has ended. Its record is complete.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub result: RunResult,
+    /// The values of its inputs, as the record has them.
+    pub inputs: IndexMap<String, Value>,
+    /// The folder that its tools worked in.
+    workspace: PathBuf,
+    /// The git repositories that commands have created there, if they were searched for.
+    planted: Option<Repositories>,
+    changes_unknown: bool,
+}
+
+/// A run whose record is open and whose tool servers have started.
+pub struct Session<'a> {
+    plan: Plan,
+    recorder: Recorder,
+    before: Option<ResumeState>,
+    opening: Event,
+    backends: Backends<'a>,
+    tools: ToolDeps,
+    servers: Option<Arc<Servers>>,
+    own_workspaces: Option<Arc<OwnWorkspaces>>,
+    protected: Protected,
+    /// How long the run has run, with the start of its tool servers.
+    elapsed: Duration,
+}
+
+/// What is compared at the end of a run.
+struct Protected {
+    repositories: Repositories,
+    /// The git folders in which the job allows changes.
+    git_folders: BTreeSet<PathBuf>,
+    /// The folder of records, in which no repository is searched for.
+    records: PathBuf,
+}
+
+/// A run whose start is in the journal.
+struct Running<'a> {
+    backends: Backends<'a>,
+    run: RunState,
+    sink: Arc<RecordingSink>,
+    servers: Option<Arc<Servers>>,
+    own_workspaces: Option<Arc<OwnWorkspaces>>,
+    protected: Protected,
+    changes: Option<BaselineTask>,
+    past: Past,
+    /// How long the run had run when this part of it began.
+    elapsed: Duration,
+    begun: Instant,
+}
+
+/// What the parts of a run before a resume have done.
+#[derive(Debug, Default)]
+struct Past {
+    /// Whether they have started a call or a check.
+    has_acted: bool,
+    /// What the last part recorded about the workspace, if it came to its end.
+    changed: Option<WorkspaceChanged>,
+}
+
+/// How a run ends.
+struct End {
+    outcome: Outcome,
+    error: Option<ErrorInfo>,
+    planted: Option<Repositories>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts the tool servers of a run, and writes the files of its record that are known before its first event. If this
+    /// fails, a new record is removed.
+    ///
+    /// # Errors
+    /// The run can't start.
+    pub async fn open(
+        mut prepared: Prepared<'a>,
+        mut record: OpenRecord,
+        confinement: Confinement,
+        mut backends: Backends<'a>,
+    ) -> Result<Self, Error> {
+        record.recorder.faults.fault = injected_fault(&backends.host);
+        let folder = record.recorder.folder.clone();
+        let record_failed = |source| Error::Record { path: folder.clone(), source };
+        let RunPlaces { job_files, runs_folder, .. } = confinement.places().clone();
+        let confined = confinement.for_record(RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
+        let elapsed = record.before.as_ref().map(ResumeState::elapsed).unwrap_or_default();
+        let begun = Instant::now();
+        let servers = start_servers(&mut prepared, &confined, &mut backends, begun, elapsed, record.before.is_some());
+        let servers = servers.await?;
+        let elapsed = elapsed + begun.elapsed();
+        prepared.plan = prepared.plan.redacted(&prepared.secrets.redactor);
+        let written = record.write_source(&prepared).map_err(record_failed)?;
+        let confined = confined.record_written(&written).map_err(record_failed)?;
+        let opening = opening(&prepared, &record, &job_files, confined.sandbox.tier());
+        let Prepared { plan, secrets, .. } = prepared;
+        let ConfinedTools { sandbox, protected, records, confine_copy } = confined;
+        let ProtectedPaths { paths, allowed_changes: allowed, repositories, .. } = protected;
+        let root = Path::new(&plan.workspace);
+        let workspace = Workspace::open(root, paths, vec![records.clone()])
+            .map_err(|source| Error::Workspace { path: root.to_owned(), source })?
+            .with_unprotected(&allowed.unprotected);
+        let tools = ToolDeps {
+            workspace: Arc::new(workspace),
+            redactor: Arc::new(secrets.redactor),
+            environment: Arc::new(secrets.environment),
+            sandbox,
+            servers: servers.clone().map(|servers| servers as Arc<dyn ToolServers>),
+        };
+        let own_workspaces = plan.copies_workspace().then(|| {
+            let (workspace, git) = (Arc::clone(&tools.workspace), backends.git.clone());
+            let opened = OwnWorkspaces::new(&runs_folder, &folder, workspace, git, confine_copy);
+            opened.map(Arc::new).map_err(|source| Error::Record { path: runs_folder, source })
+        });
+        let own_workspaces = own_workspaces.transpose()?;
+        let protected = Protected { repositories, git_folders: allowed.git_folders, records };
+        let OpenRecord { recorder, before } = record;
+        Ok(Self { plan, recorder, before, opening, backends, tools, servers, own_workspaces, protected, elapsed })
+    }
+
+    /// Runs to the end, whatever it is. The record is complete then.
+    ///
+    /// # Errors
+    /// The run couldn't start, or its result couldn't be written.
+    pub async fn run(self, observers: Vec<Arc<dyn RunObserver>>) -> Result<Ended, Error> {
+        let running = self.start(observers).await?;
+        let parent = Agent::run_parent(&running.run).await;
+        let end = running.end(&parent).await;
+        running.finish(end).await
+    }
+
+    /// Records that the run starts or continues.
+    async fn start(mut self, observers: Vec<Arc<dyn RunObserver>>) -> Result<Running<'a>, Error> {
+        let folder = self.recorder.folder.clone();
+        let record_failed = |source| Error::Record { path: folder.clone(), source };
+        let (host, signals) = (&self.backends.host, &self.backends.signals);
+        let needed: BTreeMap<_, _> = self.plan.models().map(|model| (model.reply_source(), model)).collect();
+        host.prices.load_in_background(needed.into_values().map(Model::price_key));
+        let sink = RecordingSink::new(self.recorder, observers, host.clock, self.before.as_ref());
+        let sink = Arc::new(sink);
+        sink.write_summaries().map_err(record_failed)?;
+        let tracker = self.plan.changes_files().then(|| ChangeTracker {
+            workspace: Arc::clone(&self.tools.workspace),
+            record: sink.recorder.open_folder().clone(),
+            mask: Arc::clone(&self.tools.redactor),
+            outputs: host.outputs.clone(),
+            git: self.backends.git.take(),
+            shows_content: !self.before.as_ref().is_some_and(|before| before.has_new_secrets),
+        });
+        let changes = tracker.map(|tracker| BaselineTask::begin(tracker, self.before.as_ref(), signals));
+        let (changes, baseline_ready) = changes.unzip();
+        let past = self.before.as_ref().map_or_else(Past::default, |before| Past {
+            has_acted: before.has_acted(),
+            changed: before.workspace_changed(),
+        });
+        let cursors = self.before.map(ResumeState::into_cursors).unwrap_or_default();
+        let run = RunState::new(RunDeps {
+            map: self.backends.map.clone(),
+            run_id: sink.recorder.run_id.clone(),
+            plan: self.plan,
+            providers: self.backends.providers.clone(),
+            prices: host.prices.clone(),
+            message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
+            clock: host.clock,
+            tools: self.tools,
+            own_workspaces: self.own_workspaces.clone(),
+            sink: Arc::clone(&sink) as Arc<dyn Sink>,
+            // The end of the run isn't a signal.
+            stop: signals.stop.child_token(),
+            gates: RunGates {
+                baseline_ready: baseline_ready.unwrap_or_else(|| watch::channel(true).1),
+                output_ready: self.backends.output_ready.clone(),
+            },
+            history: RunHistory { cursors, elapsed: self.elapsed, ..RunHistory::default() },
+        });
+        if let Err(error) = record_opening(&sink, &run.deps.plan, self.opening).await {
+            // The scan must not write to the record while it is removed.
+            if let Some(changes) = changes {
+                changes.skip().await;
+            }
+            return Err(record_failed(error));
+        }
+        sink.recorder.remove_result().map_err(|error| broken(&folder, error))?;
+        sink.recorder.keep_alive(self.backends.host.clock);
+        if !html::has_compiled_templates() {
+            // The task begins when the parent waits for the first time, and the thread is the one that ends the record.
+            tokio::spawn(async { tokio::task::spawn_blocking(html::compile_templates).await });
+        }
+        let Self { backends, servers, own_workspaces, protected, elapsed, .. } = self;
+        let begun = Instant::now();
+        Ok(Running { backends, run, sink, servers, own_workspaces, protected, changes, past, elapsed, begun })
+    }
+}
+
+impl Running<'_> {
+    /// Stops the tool servers, and finds out how the run ends.
+    async fn end(&self, parent: &AgentFinished) -> End {
+        let plan = &self.run.deps.plan;
+        let unused = self.sink.unused_replies(plan, &self.backends.providers);
+        let unused = unused.filter(|_| parent.outcome == Outcome::Completed);
+        let servers_end = match &self.servers {
+            Some(servers) => servers.stop(self.backends.signals.stop.is_cancelled()).await,
+            None => Ok(()),
+        };
+        let (outcome, error) = match unused.map(RunAbort::from) {
+            Some(abort) => (abort.outcome, Some(abort.error_info())),
+            None => (parent.outcome, error_info(&self.run, parent)),
+        };
+        let mut end = End { outcome, error, planted: None };
+        if let Err(tampered) = servers_end {
+            end.replace_success(|| EnvironmentError::Tampered(tampered).into());
+        }
+        let has_bash = plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
+        if has_bash || plan.starts_servers() {
+            let Protected { repositories, git_folders, records } = &self.protected;
+            let time = plan.limits.wall_clock_ms.map(Duration::from_millis);
+            let time = time.map(|time| time.saturating_sub(self.elapsed + self.begun.elapsed()));
+            let mut planted = repositories.added_since(Path::new(&plan.workspace), records, time);
+            // A repository that `git: commit` allows to change was checked.
+            planted.folders.retain(|path| !git_folders.contains(path));
+            if !planted.is_complete {
+                end.replace_success(RunAbort::repository_scan_incomplete);
+            }
+            end.planted = Some(planted);
+        }
+        end.error = end.error.map(|error| self.sink.with_recovery_hint(error));
+        end
+    }
+
+    /// Records how the run ends, and writes the files of its record that are made at the end.
+    async fn finish(self, end: End) -> Result<Ended, Error> {
+        let Self { backends, run, sink, own_workspaces, past, changes, .. } = self;
+        let End { outcome, error, planted } = end;
+        let (plan, recorder) = (&run.deps.plan, &sink.recorder);
+        let is_final = |outcome: Outcome| !(outcome.can_be_resumed() || outcome.is_a_limit());
+        if let Some(copies) = own_workspaces.filter(|_| is_final(outcome)) {
+            copies.remove_all();
+        }
+        let acts = sink.state().has_acted;
+        let changed = match changes {
+            // It was killed between its last steps and has done nothing since.
+            Some(changes) if !acts && past.changed.is_some() => {
+                changes.skip().await;
+                past.changed
+            }
+            Some(changes) if acts || past.has_acted => changes.compare(&backends.signals).await,
+            Some(changes) => Some(changes.skip().await),
+            None => None,
+        };
+        if let Some(changed) = changed.clone() {
+            // If the journal can't be written, the next write reports it.
+            let _ = sink.record(PARENT, changed.into());
+        }
+        let exit_code = outcome.exit_code(backends.signals.first());
+        let last_line = sink.record(PARENT, RunFinished { outcome, exit_code, error }.into());
+        let folder = &recorder.folder;
+        let unknown = || broken(folder, io::Error::other("the journal doesn't say how the run ended"));
+        let mut result = sink.state().summary.result().ok_or_else(unknown)?;
+        // If the journal failed earlier, that is already reported.
+        if let Err(failure) = last_line
+            && result.outcome != Outcome::EnvironmentFailed
+        {
+            mark_record_failure(&mut result, &failure, folder);
+        }
+        let keep = match plan.keep {
+            Keep::Always => true,
+            Keep::OnFailure => result.outcome != Outcome::Completed,
+            // They are needed to resume the run.
+            Keep::Never => !is_final(result.outcome),
+        };
+        if let Err(failure) = recorder.finish(plan, &result, changed.as_ref(), keep).await {
+            if result.outcome != Outcome::EnvironmentFailed {
+                mark_record_failure(&mut result, &failure, folder);
+            }
+            recorder.write_result(&result).map_err(|_| broken(folder, failure))?;
+        }
+        let changes_unknown = plan.changes_files() && result.changes.is_none();
+        let (inputs, workspace) = (plan.inputs.clone(), PathBuf::from(&plan.workspace));
+        Ok(Ended { result, inputs, workspace, planted, changes_unknown })
+    }
+}
+
+impl End {
+    /// Ends a run that would have completed for another reason.
+    fn replace_success(&mut self, abort: impl FnOnce() -> RunAbort) {
+        if self.outcome == Outcome::Completed {
+            let abort = abort();
+            (self.outcome, self.error) = (abort.outcome, Some(abort.error_info()));
+        }
+    }
+}
+
+impl Ended {
+    /// What the user should know about the workspace.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.planted.as_ref().map(|found| self.repository_warnings(found)).unwrap_or_default();
+        if self.changes_unknown {
+            warnings.push(
+                "the changes to the workspace are unknown (`changes` is null): scanning its files took too long, or the \
+                 baseline from the start of the run is lost"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
+    /// Warnings about git repositories that commands created: their configuration takes effect when the user next runs git
+    /// there.
+    fn repository_warnings(&self, repositories: &Repositories) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !repositories.is_complete {
+            warnings.push(
+                "the workspace has too many files to search for git repositories that commands created: look for folders \
+                 named `.git` before you run git here"
+                    .to_owned(),
+            );
+        }
+        let Some(first) = repositories.folders.first() else { return warnings };
+        let first = first.strip_prefix(&self.workspace).unwrap_or(first).to_string_lossy();
+        let others = match repositories.folders.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        warnings.push(format!(
+            "commands created a git repository, `{first}`{others}: git obeys its configuration, so check that before you run \
+             git here"
+        ));
+        warnings
+    }
+}
+
+impl OpenRecord {
+    /// Writes the files that are known before the first event. A resumed run has them, unless they were deleted.
+    fn write_source(&self, prepared: &Prepared<'_>) -> io::Result<[WrittenFile; 2]> {
+        match &self.before {
+            Some(before) => self.recorder.write_source(&before.started.job_file, &before.started.plan),
+            None => self.recorder.write_source(prepared.job_file, &prepared.plan),
+        }
+    }
+}
+
+/// The first event of this part of a run.
+fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], tier: Tier) -> Event {
+    let Prepared { plan, secrets, job_file, scripts, options } = prepared;
+    let OpenRecord { recorder, before } = record;
+    let (version, sandbox) = (env!("CARGO_PKG_VERSION").to_owned(), tier.to_string());
+    let (workspace, commit) = (plan.workspace.clone(), head_commit(Path::new(&plan.workspace)));
+    let (folder, options) = (recorder.folder.to_string_lossy().into_owned(), options.clone());
+    let digests = |run_id: &str| recorder.digests(run_id, &secrets.redacted_command_secrets());
+    match before {
+        None => RunStarted {
+            format: FORMAT,
+            version,
+            run_id: recorder.run_id.clone(),
+            job: plan.job.clone(),
+            workspace,
+            sandbox,
+            commit,
+            protected: job_files.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+            scripts: scripts.clone(),
+            folder,
+            options,
+            secrets: digests(&recorder.run_id),
+            job_file: (*job_file).to_owned(),
+            plan: Box::new(plan.clone()),
+        }
+        .into(),
+        Some(before) => Resumed {
+            version,
+            workspace,
+            sandbox,
+            commit,
+            limits: before.limits.clone(),
+            last_seen: before.last_seen,
+            folder,
+            options,
+            secrets: digests(&before.started.run_id),
+            has_new_secrets: before.has_new_secrets,
+        }
+        .into(),
+    }
+}
+
+/// Starts the tool servers, before anything is spent.
+async fn start_servers(
+    prepared: &mut Prepared<'_>,
+    confined: &Confined,
+    backends: &mut Backends<'_>,
+    begun: Instant,
+    elapsed: Duration,
+    is_resumed: bool,
+) -> Result<Option<Arc<Servers>>, Error> {
+    let time_limit = prepared.plan.limits.wall_clock_ms.map(Duration::from_millis);
+    let context = StartContext {
+        confined,
+        workspace: &prepared.plan.workspace.clone(),
+        redactor: &prepared.secrets.redactor,
+        stop: &backends.signals.stop,
+        deadline: time_limit.and_then(|limit| begun.checked_add(limit.saturating_sub(elapsed))),
+        is_offline: prepared.options.offline,
+    };
+    let scripts = std::mem::take(&mut backends.scripts);
+    let servers = tool_servers::start_planned(&mut prepared.plan, scripts, context, is_resumed, &backends.host).await;
+    servers.map_err(|error| match backends.signals.first() {
+        Some(signal) => Error::StoppedAtStart { signal },
+        None => error,
+    })
+}
+
+/// Records the first event of this part of a run, after the images that its plan names.
+async fn record_opening(sink: &RecordingSink, plan: &Plan, opening: Event) -> io::Result<()> {
+    let is_resumed = matches!(opening, Event::Resumed(_));
+    // A resumed run has them.
+    let mut given = plan.attachments.iter().map(|input| &input.file).filter(|file| !file.data.is_empty());
+    given.try_for_each(|file| sink.keep(file))?;
+    sink.record(PARENT, opening)?;
+    // A new run has nothing to lose before its first call with an effect.
+    if is_resumed { sink.recorder.flush(PARENT).await } else { Ok(()) }
+}
+
+/// The error of a run whose record can't be written any more.
+fn broken(folder: &Path, source: io::Error) -> Error {
+    let path = folder.to_owned();
+    match source.get_ref() {
+        Some(error) if error.is::<TakenOver>() => Error::TakenOver { path },
+        _ => Error::BrokenRecord { path, source },
+    }
+}
+
+/// A fault to inject, for tests. It has no effect in release builds.
+fn injected_fault(host: &Host<'_>) -> Option<Fault> {
+    let faults = [
+        ("LEGWORK_KILL_AFTER", Fault::KillAfter as fn(u64) -> Fault),
+        ("LEGWORK_KILL_AT", Fault::KillAt),
+        ("LEGWORK_FAIL_AT", Fault::FailAt),
+        ("LEGWORK_FAIL_ONCE_AT", Fault::FailOnceAt),
+    ];
+    faults.into_iter().find_map(|(name, fault)| Some(fault(host.variable(name)?.parse().ok()?)))
+}
