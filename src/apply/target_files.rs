@@ -145,7 +145,7 @@ impl TargetFiles {
             };
             return Err(io::Error::other(why));
         };
-        let tree = target.git.working_tree(&target.repository, &target.repository.worktree)?;
+        let tree = target.git.working_tree(&target.repository)?;
         let tree = tree.with_index_of(&target.repository)?;
         // The paths are relative to the root of the working tree.
         let mut prefix = target.prefix.as_os_str().as_bytes().to_vec();
@@ -284,7 +284,7 @@ impl TargetFiles {
     /// The content of a file in a tree as git would check it out, except for filters.
     fn checked_out(&self, name: &str) -> Option<Vec<u8>> {
         let TargetRepository { git, repository, tree, .. } = self.git.as_ref()?;
-        let tree = tree.get_or_init(|| git.working_tree(repository, &repository.worktree).ok());
+        let tree = tree.get_or_init(|| git.working_tree(repository).ok());
         succeeding(tree.as_ref()?.command(&["cat-file", "--filters", name])).ok()
     }
 }

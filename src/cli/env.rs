@@ -17,6 +17,7 @@ use crate::record::Record;
 use crate::run::{Host, RunSecrets};
 use crate::sandbox::programs::{self, Folders};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::sandbox::restrict_git;
 use crate::sync::IgnorePoison;
 
 /// Names the current folder of `legwork test` to the runs that it starts (not for users).
@@ -83,7 +84,7 @@ impl CliEnv {
     /// Git from outside of these folders.
     pub(super) fn git_program(&self, changeable: &Folders) -> Option<GitProgram> {
         let temporary = changeable.temporary_folders().into_iter().next()?;
-        Some(GitProgram::new(self.program("git", changeable)?, temporary))
+        Some(GitProgram::new(self.program("git", changeable)?, temporary, restrict_git))
     }
 
     /// The environment of a program that is started outside of the sandbox: ours, without keys, without our own variables, and

@@ -4,23 +4,30 @@
 //! submodule. A run could have written any of that, or a program that it names. So no command here obeys the configuration of a
 //! repository or of the user: either it reads objects and references only, or it gets a git folder of legwork's own, with a few
 //! settings that name no program. Files whose content a filter changes are taken as they are.
+//!
+//! Git follows the links in the path of a file, and a process of a run could replace a folder by one while git works. So a
+//! command for a working tree can open only the files that it needs, where the kernel can restrict it: see [`GitFiles`].
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
-use super::Repository;
 use super::config::open_regular_file;
 use super::process::GitProcess;
+use super::repository::{Repository, alternate_object_dirs, is_object_dir};
 
 /// How long a command may take that reads or writes all files of a working tree.
 const TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// How long such a command may sleep: it waits for a pipe in place of a file.
+const MAX_IDLE: Duration = Duration::from_secs(10);
 /// How much of a file with attributes or patterns is read, in bytes.
 const MAX_INFO_BYTES: u64 = 16 << 20;
 
@@ -56,7 +63,7 @@ const USER_VARIABLES: [&str; 6] = [
 
 /// The settings of a repository and its user that are kept: how files and their content are compared, and which are ignored.
 /// None of them names a program.
-const KEPT_SETTINGS: [&str; 17] = [
+const KEPT_SETTINGS: [&str; 15] = [
     "core.autocrlf",
     "core.eol",
     "core.filemode",
@@ -67,8 +74,6 @@ const KEPT_SETTINGS: [&str; 17] = [
     "core.protectntfs",
     "core.trustctime",
     "core.checkstat",
-    "core.excludesfile",
-    "core.attributesfile",
     "core.checkroundtripencoding",
     "core.bigfilethreshold",
     "core.sparsecheckout",
@@ -76,17 +81,43 @@ const KEPT_SETTINGS: [&str; 17] = [
     "index.sparse",
 ];
 
+/// The user's own lists of ignored files and of attributes: the setting that names one, and its usual path below the user's
+/// configuration.
+const USER_LISTS: [(&str, &str); 2] = [("core.excludesfile", "git/ignore"), ("core.attributesfile", "git/attributes")];
+
+/// The only files that a command for a working tree may open, beside those of git itself. What they are was decided when they
+/// were opened, wherever their paths lead by now.
+#[derive(Debug)]
+pub struct GitFiles {
+    /// The absolute path of git.
+    pub program: PathBuf,
+    /// Files, and folders with everything in them.
+    pub readable: Vec<OwnedFd>,
+    /// Folders in which everything may be read and changed.
+    pub writable: Vec<OwnedFd>,
+}
+
+/// Keeps commands from opening other files.
+pub trait Restriction: std::fmt::Debug + Send + Sync {
+    /// Restricts a command that will be started.
+    fn restrict(&self, command: &mut Command);
+}
+
+/// Makes a [`Restriction`]; `None` where the kernel has nothing for it. A layer above knows how.
+pub type Restrict = fn(&GitFiles) -> io::Result<Option<Arc<dyn Restriction>>>;
+
 /// A git program that no command of a run can have changed.
 #[derive(Debug, Clone)]
 pub struct GitProgram {
     program: PathBuf,
     temporary: PathBuf,
+    restrict: Restrict,
 }
 
 impl GitProgram {
     /// `program` is an absolute path, and `temporary` a folder for temporary files; commands can change neither.
-    pub fn new(program: PathBuf, temporary: PathBuf) -> Self {
-        Self { program, temporary }
+    pub fn new(program: PathBuf, temporary: PathBuf, restrict: Restrict) -> Self {
+        Self { program, temporary, restrict }
     }
 
     /// The absolute path of the program.
@@ -114,7 +145,7 @@ impl GitProgram {
     /// A command of `git`, an absolute path, that reads or writes objects of a git folder that is open, wherever its path leads
     /// by now.
     pub(crate) fn on_open_folder(git: &Path, git_dir: &OwnedFd) -> Command {
-        let git = Self { program: git.to_owned(), temporary: PathBuf::new() };
+        let git = Self { program: git.to_owned(), temporary: PathBuf::new(), restrict: |_| Ok(None) };
         let mut command = git.on_objects(Path::new("."));
         command.current_dir(format!("/proc/self/fd/{}", git_dir.as_raw_fd())).stderr(Stdio::null());
         command
@@ -145,11 +176,41 @@ impl GitProgram {
         }
     }
 
-    /// Commands for a working tree of a repository: its own, or one that is filled from it.
+    /// Commands that read the working tree of a repository, and add objects.
     ///
     /// # Errors
-    /// The private git folder can't be made, or git fails.
-    pub(crate) fn working_tree(&self, repository: &Repository, root: &Path) -> io::Result<GitWorkingTree> {
+    /// The private git folder can't be made, the objects aren't in the repository, or git fails.
+    pub(crate) fn working_tree(&self, repository: &Repository) -> io::Result<GitWorkingTree> {
+        let root = &repository.worktree;
+        let mut readable = vec![open_folder(&root.canonicalize()?)?, open_folder(&repository.git_dir)?];
+        readable.push(open_folder(&repository.common_dir)?);
+        let objects = repository.common_dir.join("objects");
+        // Elsewhere, git may read objects, but not write any.
+        let writable = if objects.is_symlink() { Vec::new() } else { vec![open_folder(&objects)?] };
+        self.private_tree(repository, root, readable, writable)
+    }
+
+    /// Commands that fill `folder`, which was opened by the path `root`, with files from a repository, and change nothing in
+    /// the repository.
+    ///
+    /// # Errors
+    /// The private git folder can't be made, the objects aren't in the repository, or git fails.
+    pub(crate) fn filled_tree(
+        &self,
+        repository: &Repository,
+        root: &Path,
+        folder: BorrowedFd<'_>,
+    ) -> io::Result<GitWorkingTree> {
+        self.private_tree(repository, root, Vec::new(), vec![folder.try_clone_to_owned()?])
+    }
+
+    fn private_tree(
+        &self,
+        repository: &Repository,
+        root: &Path,
+        mut readable: Vec<OwnedFd>,
+        mut writable: Vec<OwnedFd>,
+    ) -> io::Result<GitWorkingTree> {
         let private = tempfile::Builder::new().prefix("legwork-git-").tempdir_in(&self.temporary)?;
         let folder = private.path();
         for name in ["refs", "info"] {
@@ -166,16 +227,50 @@ impl GitProgram {
         let common = &repository.common_dir;
         for (from, name) in [(common, "info/exclude"), (common, "info/attributes"), (&repository.git_dir, SPARSE_FILE)]
         {
-            if let Some(file) = open_regular_file(&from.join(name)) {
-                let mut text = Vec::new();
-                file.take(MAX_INFO_BYTES).read_to_end(&mut text)?;
-                fs::write(folder.join(name), text)?;
-            }
+            copy_list(&from.join(name), &folder.join(name))?;
         }
-        let settings = self.kept_settings(repository)?;
+        let mut settings = self.kept_settings(repository)?;
+        for (key, usual) in USER_LISTS {
+            let copy = folder.join(key);
+            if let Some(list) = self.user_list(repository, key, usual) {
+                copy_list(&list, &copy)?;
+            }
+            settings.push((key.to_owned(), copy.to_string_lossy().into_owned()));
+        }
+        let objects = common.join("objects");
+        let object_dirs = objects.canonicalize().into_iter().filter(|folder| is_object_dir(folder));
+        let object_dirs = object_dirs.chain(alternate_object_dirs(&objects));
+        readable.extend(object_dirs.filter_map(|folder| open_folder(&folder).ok()));
+        writable.push(open_folder(&folder.canonicalize()?)?);
+        let restriction = (self.restrict)(&GitFiles { program: self.program.clone(), readable, writable })?;
         let index = folder.join("index");
-        let (root, objects) = (root.to_owned(), common.join("objects"));
-        Ok(GitWorkingTree { program: self.clone(), private, root, objects, index, settings })
+        Ok(GitWorkingTree {
+            program: self.clone(),
+            private,
+            root: root.to_owned(),
+            objects,
+            index,
+            settings,
+            restriction,
+        })
+    }
+
+    /// The path of one of the user's own lists.
+    fn user_list(&self, repository: &Repository, key: &str, usual: &str) -> Option<PathBuf> {
+        let mut command = self.command();
+        command.arg("--git-dir").arg(&repository.git_dir).args(["config", "--includes", "--type=path", "--get", key]);
+        command.envs(user_variables());
+        let output = run(command).ok()?;
+        let named = String::from_utf8_lossy(&output.stdout);
+        if output.status.success() {
+            return Some(repository.worktree.join(named.trim_end_matches('\n')));
+        }
+        let value = |wanted: &str| {
+            let found = user_variables().find(|(name, value)| *name == wanted && !value.is_empty());
+            found.map(|(_, value)| PathBuf::from(value))
+        };
+        let configuration = value("XDG_CONFIG_HOME").or_else(|| Some(value("HOME")?.join(".config")));
+        Some(configuration?.join(usual))
     }
 
     /// The settings that are kept, with their values. Reading them runs nothing.
@@ -201,6 +296,25 @@ impl GitProgram {
 /// The patterns of a sparse checkout, in the git folder of each working tree.
 pub(crate) const SPARSE_FILE: &str = "info/sparse-checkout";
 
+/// Opens a folder that is really at this path: a link in place of the folder, or of one above it, could lead anywhere.
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty())?;
+    let opened = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    match opened.is_ok_and(|opened| opened != path) {
+        true => Err(io::Error::other(format!("`{}` is, or is behind, a symbolic link", path.display()))),
+        false => Ok(folder),
+    }
+}
+
+/// Copies a list of patterns, if it is there.
+fn copy_list(from: &Path, to: &Path) -> io::Result<()> {
+    let Some(file) = open_regular_file(from) else { return Ok(()) };
+    let mut text = Vec::new();
+    file.take(MAX_INFO_BYTES).read_to_end(&mut text)?;
+    fs::write(to, text)
+}
+
 #[allow(clippy::disallowed_methods, reason = "git reads these itself; legwork doesn't decide anything by them")]
 fn user_variables() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     USER_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
@@ -216,15 +330,10 @@ pub(crate) struct GitWorkingTree {
     objects: PathBuf,
     index: PathBuf,
     settings: Vec<(String, String)>,
+    restriction: Option<Arc<dyn Restriction>>,
 }
 
 impl GitWorkingTree {
-    /// Uses this index.
-    #[must_use]
-    pub(crate) fn with_index(self, index: PathBuf) -> Self {
-        Self { index, ..self }
-    }
-
     /// Uses a copy of the repository's index, which knows the files that haven't changed.
     ///
     /// # Errors
@@ -278,21 +387,27 @@ impl GitWorkingTree {
             command.arg("-c").arg(format!("{key}={value}"));
         }
         command.args(arguments).current_dir(&self.root);
-        // Of these, only the places of lists of ignored files and attributes are used.
-        command.envs(user_variables());
         command
             .envs(NO_CONFIGURATION)
+            .env("HOME", "/nonexistent")
             .env("GIT_DIR", self.private.path())
             .env("GIT_WORK_TREE", &self.root)
             .env("GIT_OBJECT_DIRECTORY", &self.objects)
             .env("GIT_INDEX_FILE", &self.index);
+        if let Some(restriction) = &self.restriction {
+            restriction.restrict(&mut command);
+        }
         command
     }
 }
 
-/// Runs a command to its end, or kills it when it takes too long: git waits for ever on a pipe in place of a file.
+/// Runs a command to its end, or kills it when it takes too long or waits for something that doesn't come.
 pub(crate) fn run(command: Command) -> io::Result<Output> {
-    let mut process = GitProcess::start(command, Instant::now() + TIMEOUT)?;
+    run_watched(command, MAX_IDLE)
+}
+
+fn run_watched(command: Command, max_idle: Duration) -> io::Result<Output> {
+    let mut process = GitProcess::start_watched(command, Instant::now() + TIMEOUT, max_idle)?;
     let (stdout, stderr) = process.take_output();
     let read = |pipe: Option<&mut dyn Read>| {
         let mut bytes = Vec::new();
@@ -314,5 +429,29 @@ pub(crate) fn run(command: Command) -> io::Result<Output> {
 pub(crate) fn git_program() -> GitProgram {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = std::env::split_paths(&path).map(|folder| folder.join("git")).find(|file| file.is_file());
-    GitProgram::new(program.unwrap_or_default(), std::env::temp_dir())
+    GitProgram::new(program.unwrap_or_default(), std::env::temp_dir(), |_| Ok(None))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_place_of_a_file_does_not_hold_git() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = git_program();
+        let mut init = git.in_own_repository(folder.path());
+        init.args(["init", "-q"]);
+        assert!(run(init).unwrap().status.success());
+        let repository = Repository::discover(folder.path()).unwrap();
+        let tree = git.working_tree(&repository).unwrap();
+        fs::write(folder.path().join("file"), "text\n").unwrap();
+        assert!(run(tree.command(&["add", "--all"])).unwrap().status.success());
+        mknodat(CWD, folder.path().join(".gitignore"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let start = Instant::now();
+        let added = run_watched(tree.command(&["add", "--all"]), Duration::from_millis(500)).unwrap();
+        assert!(!added.status.success() && start.elapsed() < TIMEOUT, "{added:?}");
+    }
 }

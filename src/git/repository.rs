@@ -133,8 +133,12 @@ pub(crate) fn submodule_git_dirs(modules: &Path, max: usize) -> Vec<PathBuf> {
     found
 }
 
-/// The object folders that an object folder borrows from, canonical, see gitrepository-layout(5). Only what looks like an object
-/// folder counts: a repository that came with an archive could name any folder.
+/// Whether a folder looks like one with objects: a repository that came with an archive could name any folder.
+pub(super) fn is_object_dir(folder: &Path) -> bool {
+    ["pack", "info"].iter().all(|name| folder.join(name).is_dir())
+}
+
+/// The object folders that an object folder borrows from, canonical, see gitrepository-layout(5).
 pub(crate) fn alternate_object_dirs(objects: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut queue = vec![(objects.to_owned(), 0)];
@@ -142,8 +146,7 @@ pub(crate) fn alternate_object_dirs(objects: &Path) -> Vec<PathBuf> {
         let text = read_text(&folder.join("info/alternates")).unwrap_or_default();
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with(['#', '"'])) {
             let Ok(path) = folder.join(line).canonicalize() else { continue };
-            let is_object_dir = ["pack", "info"].iter().all(|name| path.join(name).is_dir());
-            if is_object_dir && !found.contains(&path) && found.len() < MAX_ALTERNATES {
+            if is_object_dir(&path) && !found.contains(&path) && found.len() < MAX_ALTERNATES {
                 found.push(path.clone());
                 if depth < MAX_ALTERNATE_DEPTH {
                     queue.push((path, depth + 1));

@@ -45,7 +45,7 @@ pub(super) fn ignores_workspace(git: &GitProgram, repository: &Repository, works
 
 /// Whether git ignores a file or folder of a repository, given relative to its root.
 pub fn is_ignored(git: &GitProgram, repository: &Repository, path: &Path) -> bool {
-    let tree = git.working_tree(repository, &repository.worktree);
+    let tree = git.working_tree(repository);
     tree.and_then(|tree| tree.with_index_of(repository)).is_ok_and(|tree| is_ignored_in(&tree, path))
 }
 
@@ -75,7 +75,7 @@ pub(super) fn take_snapshot(
     let root = repository.worktree.clone();
     let subfolder = workspace.strip_prefix(&root).unwrap_or(Path::new("")).to_owned();
     let commit = git.head(&repository).map_err(git_error("rev-parse"))?.ok_or(IsolationError::NoCommit)?;
-    let tree = git.working_tree(&repository, &root).and_then(|tree| tree.with_index_of(&repository));
+    let tree = git.working_tree(&repository).and_then(|tree| tree.with_index_of(&repository));
     let tree = tree.map_err(git_error("ls-files"))?;
     if !subfolder.as_os_str().is_empty() && is_ignored_in(&tree, &subfolder) {
         return Err(IsolationError::Ignored);
@@ -183,15 +183,17 @@ pub(super) fn add(
 ) -> Result<(), IsolationError> {
     let repository = Repository::discover(repository).ok_or(IsolationError::NotARepository)?;
     let folder = create_dir(out, target)?;
-    let files = git.working_tree(&repository, target).map_err(git_error("read-tree"))?;
+    let files = git.filled_tree(&repository, target, folder.folder()).map_err(git_error("read-tree"))?;
     let note = WorktreeList::lock(&repository).add(&repository, &folder, commit, &files)?;
-    let files = files.with_index(note.join("index"));
     run(files.command(&["read-tree", "--reset", "-u", tree]), "read-tree")?;
     // With `--reset`, the files that a sparse checkout leaves out don't count as deleted.
     run(files.command(&["read-tree", "--reset", commit]), "read-tree")?;
     // Without this, every file would look changed until git compares its content.
     let _ = run(files.command(&["update-index", "--quiet", "--refresh", "--unmerged"]), "update-index");
-    FilteredList::read(&files)?.fill(&repository, &folder, &files)
+    FilteredList::read(&files)?.fill(&repository, &folder, &files)?;
+    let index = note.join("index");
+    let bytes = fs::read(files.index()).map_err(IsolationError::io(files.index()))?;
+    File::create_new(&index).and_then(|mut file| file.write_all(&bytes)).map_err(IsolationError::io(&index))
 }
 
 /// Removes git's notes of the worktrees for which `is_gone` is true.

@@ -54,6 +54,8 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::call_id::{CALL_ID_VARIABLE, call_prefix};
+#[cfg(target_os = "linux")]
+pub use self::landlock::restrict_git;
 pub use self::object_stage::{GuardedFiles, ObjectStages};
 pub use self::policy::{
     HiddenPaths, MAX_RESTARTS, OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy,
@@ -63,6 +65,15 @@ use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::{TamperError, UndoneGitChanges};
 use self::tamper_watch::TamperWatch;
 use crate::job::GitAccess;
+
+/// There is nothing like landlock.
+///
+/// # Errors
+/// None.
+#[cfg(not(target_os = "linux"))]
+pub fn restrict_git(_files: &crate::git::GitFiles) -> io::Result<Option<Arc<dyn crate::git::Restriction>>> {
+    Ok(None)
+}
 
 /// Starts the commands of one run.
 #[derive(Debug)]

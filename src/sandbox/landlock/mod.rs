@@ -1,6 +1,7 @@
 //! The tier `landlock`, without namespaces: before a process becomes a command, it restricts itself by landlock rules and a
 //! seccomp filter and drops all capabilities.
 
+mod git_files;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
 };
 
+pub use self::git_files::restrict_git;
 use super::chmod_broker::{ChmodBroker, WritableRoots};
 use super::policy::{PreparedCommand, SandboxPolicy};
 use super::readable_paths::find_readable;
