@@ -622,7 +622,9 @@ fn files_of_a_stranger_in_the_folder_of_runs_lead_to_no_other_folder() {
             "started_at": "2026-01-01T00:00:00Z",
         });
         folder.write("runs/job/map-rows/map.json", manifest.to_string());
-        map(&folder).assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
+        let isolate = ["--isolate", isolation, "--model", "replay/script.yaml"];
+        let ended = folder.legwork(MAP).args(isolate).run();
+        ended.assert_code(0).assert_stderr_contains("the snapshot of the workspace is gone");
         precious(&folder);
         assert!(!folder.exists("../ran"), "a filter of the other repository ran");
         assert!(
@@ -635,6 +637,69 @@ fn files_of_a_stranger_in_the_folder_of_runs_lead_to_no_other_folder() {
     std::os::unix::fs::symlink(folder.at("../precious"), folder.at("runs/.workspaces/job/map-rows")).unwrap();
     map(&folder).assert_code(2).assert_stderr_contains("runs/.workspaces/job/map-rows isn't a folder");
     precious(&folder);
+}
+
+#[test]
+fn a_map_without_our_seal_decides_nothing() {
+    const OTHER: &str = "made on another machine, for another workspace or with another key, and says `--isolate none`";
+    const SNAPSHOT: &str = "the snapshot of the workspace in map.json isn't sealed with this key";
+    let file = "runs/job/map-rows/map.json";
+    let start = |folder: &TestFolder, more: &[&str]| {
+        folder.legwork(MAP).args(["--model", "replay/script.yaml"]).args(more).run()
+    };
+    let manifest = |folder: &TestFolder| -> Value { serde_json::from_str(&folder.read(file)).unwrap() };
+    let edit = |folder: &TestFolder, key: &str, value: Value| {
+        let mut manifest = manifest(folder);
+        manifest[key] = value;
+        folder.write(file, manifest.to_string());
+    };
+    let folder = repository_with_subfolder();
+    // More rows don't change the workspace.
+    folder.git(&["rm", "--quiet", "--cached", "rows.csv"]);
+    folder.write(".gitignore", "/rows.csv\n");
+    folder.commit_all();
+    rows(&folder, 2);
+    start(&folder, &[]).assert_code(0);
+    assert!(manifest(&folder)["mac"].is_string(), "{}", manifest(&folder));
+    // Another isolation, whether the seal is a wrong one or none.
+    rows(&folder, 3);
+    let ours = folder.read(file);
+    for seal in [json!("0"), manifest(&folder)["mac"].clone(), Value::Null] {
+        edit(&folder, "isolation", json!("none"));
+        edit(&folder, "snapshot", Value::Null);
+        edit(&folder, "mac", seal);
+        let planted = folder.read(file);
+        for more in [&[][..], &["--dry-run"], &["--isolate", "worktree"]] {
+            start(&folder, more)
+                .assert_code(2)
+                .assert_stderr_contains(OTHER)
+                .assert_stderr_contains("add --isolate none");
+        }
+        assert_eq!(folder.read(file), planted);
+        assert!(!folder.exists("runs/job/map-rows/rows/a2") && !folder.exists("kept.txt"));
+    }
+    // A seal that is ours, but of another map.
+    start(&folder, &["--name", "shared", "--isolate", "none"]).assert_code(0);
+    std::fs::remove_file(folder.at("kept.txt")).unwrap();
+    folder.write(file, folder.read("runs/job/shared/map.json"));
+    start(&folder, &[]).assert_code(2).assert_stderr_contains(OTHER);
+    // What this start would do by itself needs no seal, as in maps of earlier builds, and gets one.
+    folder.write(file, &ours);
+    edit(&folder, "mac", Value::Null);
+    let ended = start(&folder, &[]);
+    ended.assert_code(0);
+    assert!(!ended.stderr.contains(SNAPSHOT), "{}", ended.stderr);
+    assert!(manifest(&folder)["mac"].is_string());
+    // Other files than those of the user aren't shown to rows.
+    rows(&folder, 4);
+    edit(&folder, "mac", Value::Null);
+    let ours = manifest(&folder)["snapshot"].clone();
+    let mut snapshot = ours.clone();
+    let empty = folder.git(&["hash-object", "-t", "tree", "-w", "/dev/null"]);
+    snapshot["tree"] = json!(empty.trim());
+    edit(&folder, "snapshot", snapshot);
+    start(&folder, &[]).assert_code(0).assert_stderr_contains(SNAPSHOT);
+    assert_eq!(manifest(&folder)["snapshot"], ours);
 }
 
 #[test]

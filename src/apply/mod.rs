@@ -10,12 +10,14 @@ mod write_back;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::patch_reader::{FilePatch, LINK_MODE};
+use self::patch_reader::{FilePatch, LINK_MODE, PROGRAM_MODE};
 pub use self::report::{APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileProblem, UnwrittenFile};
 pub use self::run_changes::RunChanges;
 pub use self::target_files::TargetFiles;
@@ -162,6 +164,14 @@ impl MergedPatch {
     /// The files whose state the patch changes.
     pub fn changed_files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(|(_, file)| file.before != file.after).map(|(path, _)| path.as_path())
+    }
+
+    /// The targets of the links that the patch creates or changes, by path.
+    pub fn new_links(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        self.files.iter().filter(|(_, file)| file.before != file.after).filter_map(|(path, file)| {
+            let link = file.after.as_ref().filter(|after| after.kind == FileKind::Link)?;
+            Some((path.as_path(), Path::new(OsStr::from_bytes(&link.content))))
+        })
     }
 
     /// The changes of contents, for [`MergeSession::repeat`].
@@ -486,7 +496,7 @@ impl<S: FileSource> MergeSession<S> {
     ) -> Result<Option<FileState>, SectionConflict> {
         let kind = |mode: Option<&String>| match mode.map(String::as_str) {
             Some(LINK_MODE) => FileKind::Link,
-            Some("100755") => FileKind::Executable,
+            Some(PROGRAM_MODE) => FileKind::Executable,
             _ => FileKind::Regular,
         };
         if let (Some(old), Some(current)) = (&section.old, &current) {

@@ -5,6 +5,10 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::git::is_dot_git;
 
+/// The mode of a file that isn't a program.
+const FILE_MODE: &str = "100644";
+/// The mode of a program.
+pub(super) const PROGRAM_MODE: &str = "100755";
 /// The mode of a symbolic link.
 pub(super) const LINK_MODE: &str = "120000";
 
@@ -129,17 +133,21 @@ pub(super) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
 }
 
 fn read_header(file: &mut FilePatch, line: &str) -> Result<(), &'static str> {
-    let with_mode = |mode: &str| Some(PatchSide { mode: Some(mode.to_owned()), object: None });
+    let with_mode = |mode: &str| {
+        let mode = Some(checked_mode(mode)?.to_owned());
+        Ok::<_, &'static str>(Some(PatchSide { mode, object: None }))
+    };
     if let Some(mode) = line.strip_prefix("new file mode ") {
-        (file.old, file.new) = (None, with_mode(mode));
+        (file.old, file.new) = (None, with_mode(mode)?);
     } else if let Some(mode) = line.strip_prefix("deleted file mode ") {
-        (file.old, file.new) = (with_mode(mode), None);
+        (file.old, file.new) = (with_mode(mode)?, None);
     } else if let Some(mode) = line.strip_prefix("old mode ") {
-        file.old = with_mode(mode);
+        file.old = with_mode(mode)?;
     } else if let Some(mode) = line.strip_prefix("new mode ") {
-        file.new = with_mode(mode);
+        file.new = with_mode(mode)?;
     } else if let Some(names) = line.strip_prefix("index ") {
         let (names, mode) = names.split_once(' ').map_or((names, None), |(names, mode)| (names, Some(mode)));
+        let mode = mode.map(checked_mode).transpose()?;
         let (old, new) = names.split_once("..").ok_or("the names of the contents can't be read")?;
         for (side, object) in [(&mut file.old, old), (&mut file.new, new)] {
             if let Some(side) = side {
@@ -151,6 +159,14 @@ fn read_header(file: &mut FilePatch, line: &str) -> Result<(), &'static str> {
         return Err("it isn't a patch of legwork");
     }
     Ok(())
+}
+
+/// Refuses modes that legwork doesn't write: a repository in the place of a file, or a program with more rights than a user's.
+fn checked_mode(mode: &str) -> Result<&str, &'static str> {
+    match [FILE_MODE, PROGRAM_MODE, LINK_MODE].contains(&mode) {
+        true => Ok(mode),
+        false => Err("the mode isn't that of a file (100644), a program (100755) or a link (120000)"),
+    }
 }
 
 fn read_hunk<'a>(

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -398,6 +398,29 @@ fn check_workspace(workspace: &Path, run: &str, recorded: &Path) -> Result<(), E
     ))
 }
 
+/// Whether a link at a path in the workspace could lead out of it. After a folder, which could be a link itself, `..` could lead
+/// anywhere.
+fn leads_outside(workspace: &Path, path: &Path, target: &Path) -> bool {
+    let (mut depth, beneath) = match target.strip_prefix(workspace) {
+        Ok(beneath) => (0, beneath),
+        Err(_) => (path.components().count().saturating_sub(1), target),
+    };
+    let mut is_below = false;
+    beneath.components().any(|part| match part {
+        Component::Normal(_) => {
+            is_below = true;
+            false
+        }
+        Component::CurDir => false,
+        Component::ParentDir if is_below || depth == 0 => true,
+        Component::ParentDir => {
+            depth -= 1;
+            false
+        }
+        Component::RootDir | Component::Prefix(_) => true,
+    })
+}
+
 /// The ids of a map's rows that have a record: first those in its results, in their order, then the others by id.
 fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     let folder = map.join("rows");
@@ -521,6 +544,13 @@ impl<'a> Protection<'a> {
             let why = "it would be in a folder that git takes for a repository, whose configuration it obeys";
             return Ok(in_git.into_iter().map(|path| problem(path, why.to_owned())).collect());
         }
+        let leads_out = |(path, target): &(&Path, &Path)| leads_outside(self.workspace, path, target);
+        let links: Vec<_> = merged.new_links().filter(leads_out).collect();
+        if !links.is_empty() {
+            let why =
+                |target: &Path| format!("it would be a link to {}, outside of the workspace", shell_quote(target));
+            return Ok(links.into_iter().map(|(path, target)| problem(path, why(target))).collect());
+        }
         if hits.is_empty() {
             return Ok(Vec::new());
         }
@@ -592,5 +622,33 @@ impl<'a> Protection<'a> {
             return Ok(self.key.get_or_init(|| key).as_ref());
         }
         Ok(self.key.get().and_then(Option::as_ref))
+    }
+}
+
+#[cfg(test)]
+mod link_tests {
+    use super::*;
+
+    #[test]
+    fn only_links_that_stay_in_the_workspace_are_inside() {
+        for (path, target, is_outside) in [
+            ("l", "file", false),
+            ("l", "a/b", false),
+            ("l", ".", false),
+            ("a/b/l", "../../file", false),
+            ("a/l", "./../b", false),
+            ("l", "/work/space/file", false),
+            ("l", "/work/space", false),
+            ("l", "/etc/passwd", true),
+            ("l", "/work/spaces", true),
+            ("l", "/work/space/../x", true),
+            ("l", "..", true),
+            ("a/l", "../../x", true),
+            // `a` could be a link to a folder that isn't as deep.
+            ("x/y/l", "a/../z", true),
+        ] {
+            let found = leads_outside(Path::new("/work/space"), Path::new(path), Path::new(target));
+            assert_eq!(found, is_outside, "{path} -> {target}");
+        }
     }
 }

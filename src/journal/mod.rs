@@ -15,4 +15,5 @@ pub use self::fault_injection::{Fault, FaultInjection};
 pub use self::line_format::journal_file;
 pub use self::reader::{JournalError, JournalReader};
 pub use self::seal::RecordKey;
+pub(crate) use self::seal::is_same_mac;
 pub(crate) use self::writer::{Journal, JournalEnd};

@@ -30,6 +30,11 @@ impl RecordKey {
         hex(&self.hmac(&[previous_sum.as_bytes(), line.as_bytes()]))
     }
 
+    /// The HMAC over what a map's folder, named by its job and its name, is made for, in hexadecimal digits.
+    pub(crate) fn map_mac(&self, job: &str, name: &str, content: &[u8]) -> String {
+        hex(&self.hmac(&[b"map\0", job.as_bytes(), b"\0", name.as_bytes(), b"\0", content]))
+    }
+
     /// Digests that identify the values of a run's secrets, by name. They reveal nothing about the values without the key.
     pub(crate) fn digest_secrets(&self, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
         let mut messages: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
@@ -83,11 +88,14 @@ impl Seal {
 
     /// Whether the line was sealed with this key.
     pub(super) fn verify(&self, key: &RecordKey) -> bool {
-        let mac = key.mac(&self.previous_sum, &self.line);
-        // In constant time.
-        let differs = mac.bytes().zip(self.mac.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
-        mac.len() == self.mac.len() && differs == 0
+        is_same_mac(&key.mac(&self.previous_sum, &self.line), &self.mac)
     }
+}
+
+/// Whether two HMACs are equal, in constant time.
+pub(crate) fn is_same_mac(one: &str, other: &str) -> bool {
+    let differs = one.bytes().zip(other.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other));
+    one.len() == other.len() && differs == 0
 }
 
 #[cfg(test)]

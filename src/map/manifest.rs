@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
+use crate::journal::{RecordKey, is_same_mac};
 use crate::record::{
     MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, open_file, open_folder,
     temporary,
@@ -42,6 +43,21 @@ pub struct MapManifest {
     pub snapshot: Option<Snapshot>,
     /// When the map was started first.
     pub started_at: Timestamp,
+    /// The seal of the rest, made with the key that signs records. Older maps have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+}
+
+impl MapManifest {
+    /// Whether it was written with this key, for the map of this name. Whoever can write to the folder of runs can write one.
+    pub fn is_sealed_by(&self, key: &RecordKey, name: &str) -> bool {
+        self.mac.as_ref().is_some_and(|mac| self.seal(key, name).is_ok_and(|sealed| is_same_mac(&sealed, mac)))
+    }
+
+    fn seal(&self, key: &RecordKey, name: &str) -> io::Result<String> {
+        let content = serde_json::to_vec(&Self { mac: None, ..self.clone() })?;
+        Ok(key.map_mac(&self.job, name, &content))
+    }
 }
 
 /// Where the ids of a map's rows come from.
@@ -65,6 +81,11 @@ impl MapFolder {
     /// The folder of a map below the folder of all runs.
     pub fn new(out: &Path, job: &str, name: &str) -> Self {
         Self { path: out.join(job).join(name) }
+    }
+
+    /// The name of the map.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Locks the folder, which must exist, so that only one process prepares it. The lock ends when the file is closed.
@@ -171,13 +192,15 @@ impl MapFolder {
         }
     }
 
-    /// Writes the manifest. With `replace`, an earlier one is replaced. Returns false if there is one already.
+    /// Writes the manifest, sealed with `key`. With `replace`, an earlier one is replaced. Returns false if there is one
+    /// already.
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn write_manifest(&self, manifest: &MapManifest, replace: bool) -> Result<bool, Error> {
+    pub fn write_manifest(&self, manifest: &MapManifest, key: &RecordKey, replace: bool) -> Result<bool, Error> {
         let write = || -> io::Result<bool> {
-            let mut text = serde_json::to_vec_pretty(manifest)?;
+            let mac = Some(manifest.seal(key, &self.name())?);
+            let mut text = serde_json::to_vec_pretty(&MapManifest { mac, ..manifest.clone() })?;
             text.push(b'\n');
             if !replace {
                 return create_shared_file(&self.path, MAP_FILE, &text, true);

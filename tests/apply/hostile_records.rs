@@ -52,6 +52,13 @@ fn a_record_that_was_modified_is_refused() {
     fs::File::create(record.join("changes.patch")).unwrap().set_len(1 << 40).unwrap();
     assert_refused(&folder, "its changes.patch can't be read");
 
+    for mode in ["160000", "104755", "40000"] {
+        restore();
+        fs::remove_file(record.join("changes.patch")).unwrap();
+        forge(&record, "new file mode 100644", &format!("new file mode {mode}"));
+        assert_refused(&folder, "the mode isn't that of a file");
+    }
+
     restore();
     fs::remove_file(record.join("changes.patch")).unwrap();
     forge(&record, "\"path\":\"new.txt\"", "\"path\":\"other.txt\"");
@@ -175,4 +182,24 @@ fn permissions_that_take_too_long_to_check_are_refused() {
     let many: Vec<String> = (0..10_001).map(|number| format!("\"p{number}\"")).collect();
     forge(&record, "\"keep\":", &format!("\"protect\":[{}],\"keep\":", many.join(",")));
     assert_refused(&folder, "its plan has too many protected files");
+}
+
+#[test]
+fn a_link_out_of_the_workspace_is_refused() {
+    let folder = repository();
+    for (id, command, why) in [
+        ("a", "ln -s /etc/passwd new.txt", "new.txt: it would be a link to /etc/passwd, outside of the workspace"),
+        (
+            "b",
+            "mkdir d; ln -s ../../x d/l; : > new.txt",
+            "d/l: it would be a link to ../../x, outside of the workspace",
+        ),
+    ] {
+        row(&folder, id, &[command]);
+        assert_refused(&folder, why);
+        fs::remove_dir_all(folder.at(super::MAP).join("rows").join(id)).unwrap();
+    }
+    row(&folder, "c", &["mkdir -p d; ln -s ../sub/inner.txt d/l"]);
+    apply(&folder, &["fixes"]).run().assert_code(0);
+    assert_eq!(fs::read_link(folder.at("d/l")).unwrap(), Path::new("../sub/inner.txt"));
 }

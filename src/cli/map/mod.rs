@@ -37,6 +37,7 @@ use crate::event::EXIT_ENVIRONMENT;
 use crate::formats::{self, PlanPreview};
 use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
+use crate::journal::RecordKey;
 use crate::map::MapBudget;
 use crate::map::engines::Shard;
 use crate::map::ledger::Ledger;
@@ -194,7 +195,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     manifest.as_ref().map_or(Ok(()), |manifest| check_ids(manifest, options))?;
     folder.check_subfolders()?;
     let checked = check_all(options, &job, &rows, &mut inputs, &folder, shard)?;
-    let isolation = isolation(options, &job, manifest.as_ref(), &checked.first.plan)?;
+    let isolation = isolation(options, &job, &folder, manifest.as_ref(), &checked.first.plan)?;
     job.check_options(&checked.first.plan)?;
     if limits.of_all.cost_usd.is_some() {
         let mut limited = checked.first.plan.clone();
@@ -243,10 +244,10 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         };
         return finish_again(options, &job, &rows, &folder, manifest, code_of, junit.as_ref());
     }
-    if job.record_key(&job.workspace)?.is_none() {
+    let Some(key) = job.record_key(&job.workspace)? else {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
-    }
+    };
     let next = NextCommand::again(env, &[], &checked.first.plan.secret_inputs, &secrets.redactor);
     let job = job.connect(&checked.first.plan, secrets)?;
     job.prepared.check_out()?;
@@ -254,7 +255,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     env.console.eprint(&printable(&summary));
     let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
-    let setup = MapSetup { folder, name: &name, isolation, process: &process };
+    let setup = MapSetup { folder, name: &name, isolation, process: &process, key: &key };
     let (workspaces, preparing) = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
@@ -605,25 +606,55 @@ fn check_ids(manifest: &MapManifest, options: &MapArgs) -> Result<(), Error> {
 fn isolation(
     options: &MapArgs,
     job: &PreparedJob<'_>,
+    folder: &MapFolder,
     manifest: Option<&MapManifest>,
     plan: &Plan,
 ) -> Result<Isolation, Error> {
     let asked = options.isolate.map(Isolation::from);
-    if let Some(manifest) = manifest {
-        if asked.is_some_and(|asked| asked != manifest.isolation) {
-            return Err(Error::usage(
-                "the map was started with another --isolate",
-                "Remove --isolate, or choose another name for the map with --name NAME.",
-            ));
-        }
-        return Ok(manifest.isolation);
+    let chosen = || {
+        asked.unwrap_or_else(|| match plan.changes_files() {
+            // Without a commit there can be no worktrees.
+            true if head_commit(&job.workspace).is_none() => Isolation::Copy,
+            true => Isolation::for_workspace(&job.workspace, job.git().as_ref()),
+            false => Isolation::None,
+        })
+    };
+    let Some(manifest) = manifest else { return Ok(chosen()) };
+    let key = job.record_key(&job.workspace)?;
+    // A command that can write to the folder of runs must not decide that rows change the user's files.
+    let is_ours = key.is_some_and(|key| manifest.is_sealed_by(&key, &folder.name()))
+        && manifest.job == job.job.name()
+        && manifest.workspace.as_ref() == Some(&job.workspace);
+    if !is_ours && manifest.isolation != chosen() {
+        let (recorded, chosen) = (isolate_argument(manifest.isolation), isolate_argument(chosen()));
+        return Err(Error::usage(
+            format!(
+                "{} was made on another machine, for another workspace or with another key, and says `--isolate {recorded}`, \
+                 where this start chooses `--isolate {chosen}`",
+                folder.manifest().display()
+            ),
+            format!(
+                "If the map is yours and you want that, add --isolate {recorded}. Otherwise choose another name for the map \
+                 with --name NAME, or move its folder away. Machines that share runs need the same LEGWORK_RECORD_KEY."
+            ),
+        ));
     }
-    Ok(asked.unwrap_or_else(|| match plan.changes_files() {
-        // Without a commit there can be no worktrees.
-        true if head_commit(&job.workspace).is_none() => Isolation::Copy,
-        true => Isolation::for_workspace(&job.workspace, job.git().as_ref()),
-        false => Isolation::None,
-    }))
+    if asked.is_some_and(|asked| asked != manifest.isolation) {
+        return Err(Error::usage(
+            "the map was started with another --isolate",
+            "Remove --isolate, or choose another name for the map with --name NAME.",
+        ));
+    }
+    Ok(manifest.isolation)
+}
+
+/// The value of `--isolate`.
+fn isolate_argument(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Worktree => "worktree",
+        Isolation::Copy => "copy",
+        Isolation::None => "none",
+    }
 }
 
 fn print_dry_run(
@@ -658,6 +689,8 @@ struct MapSetup<'a> {
     isolation: Isolation,
     /// Distinguishes this process from all others of the map.
     process: &'a str,
+    /// Seals the manifest.
+    key: &'a RecordKey,
 }
 
 impl MapSetup<'_> {
@@ -675,21 +708,23 @@ impl MapSetup<'_> {
             RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process, git)
                 .map_err(isolation_error)
         };
+        let new = |snapshot, started_at| MapManifest {
+            format: MAP_FORMAT,
+            job: job.job.name().to_owned(),
+            rows_file: options.rows.to_string_lossy().into_owned(),
+            ids: Some(row_ids(options)),
+            workspace: Some(job.workspace.clone()),
+            isolation: self.isolation,
+            snapshot,
+            started_at,
+            mac: None,
+        };
         let mut manifest = match self.folder.read_manifest()? {
             Some(manifest) => manifest,
             None => {
-                let new = MapManifest {
-                    format: MAP_FORMAT,
-                    job: job.job.name().to_owned(),
-                    rows_file: options.rows.to_string_lossy().into_owned(),
-                    ids: Some(row_ids(options)),
-                    workspace: Some(job.workspace.clone()),
-                    isolation: self.isolation,
-                    snapshot: take()?,
-                    started_at: (job.env.clock)(),
-                };
-                match self.folder.write_manifest(&new, false)? {
-                    true => new,
+                let new = new(take()?, (job.env.clock)());
+                match self.folder.write_manifest(&new, self.key, false)? {
+                    true => self.folder.read_manifest()?.unwrap_or(new),
                     // Only where the file system has no locks.
                     false => self.folder.read_manifest()?.unwrap_or(new),
                 }
@@ -700,14 +735,24 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
+        let is_ours = manifest.is_sealed_by(self.key, self.name) && manifest.job == job.job.name();
         let is_usable =
             |snapshot: &Snapshot| snapshot.is_of(&job.workspace, &workspaces) && snapshot.is_available(git.as_ref());
-        if !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable) {
-            job.env.console.warning(
-                "the snapshot of the workspace is gone, so rows that start now begin with the workspace as it is now",
-            );
-            manifest.snapshot = take()?;
-            self.folder.write_manifest(&manifest, true)?;
+        let is_gone = !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable);
+        if !is_ours || is_gone {
+            let taken = take()?;
+            // The files that a stranger's manifest names could be anything.
+            if is_gone || taken != manifest.snapshot {
+                let why = if is_gone { "is gone" } else { "in map.json isn't sealed with this key" };
+                job.env.console.warning(&format!(
+                    "the snapshot of the workspace {why}, so rows that start now begin with the workspace as it is now"
+                ));
+            }
+            manifest = match is_ours {
+                true => MapManifest { snapshot: taken, ..manifest },
+                false => new(taken, manifest.started_at),
+            };
+            self.folder.write_manifest(&manifest, self.key, true)?;
         }
         RowWorkspaces::remove_unused_snapshots(&out, &workspaces, manifest.snapshot.as_ref());
         let missing = manifest.snapshot.as_ref().map(|snapshot| snapshot.missing_repositories(git.as_ref()));
