@@ -67,10 +67,8 @@ fn called_at_end(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> 
         let is_indented = line.len() - content.len() >= 4;
         if content.starts_with("```") || content.starts_with("~~~") {
             is_code = !is_code;
-        } else if !is_code && !is_indented && content.starts_with(['<', '[']) {
-            if MARKUP.iter().any(|(open, _)| content.starts_with(open)) {
-                starts.push(at);
-            }
+        } else if !is_code && !is_indented && MARKUP.iter().any(|(open, _)| content.starts_with(open)) {
+            starts.push(at);
         }
         at += line.len();
     }

@@ -145,7 +145,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     // There is no record; what protects one needs a folder.
     let folder = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
     let specs = wanted.iter().map(|server| &server.spec);
-    let confined = confinement.for_record(RecordAccess::read_only(folder.path()), specs)?;
+    let confined = confinement.for_record(&RecordAccess::read_only(folder.path()), specs)?;
     let signals = Signals::catch()?;
     let context = StartContext {
         confined: &confined,

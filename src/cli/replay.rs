@@ -164,7 +164,7 @@ fn prepare_tools(
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let job_files = started.protected.iter().map(PathBuf::from).collect();
     let confinement = options.sandbox_options.confine(env, (&plan).into(), job_files, &runs_folder)?;
-    let confined = confinement.for_record(RecordAccess::read_only(&folder), std::iter::empty())?.without_record();
+    let confined = confinement.for_record(&RecordAccess::read_only(&folder), std::iter::empty())?.without_record();
     let kept = confined.protected.paths.into_iter().chain([folder]).collect();
     let workspace = Workspace::open(&root, kept, vec![confined.records]);
     let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;

@@ -150,13 +150,13 @@ impl Confinement {
     /// The existing objects of git can't be kept, or a server needs a sandbox that doesn't work here.
     pub fn for_record<'a>(
         mut self,
-        record: RecordAccess<'_>,
+        record: &RecordAccess<'_>,
         servers: impl Iterator<Item = &'a ServerSpec>,
     ) -> Result<Confined, Error> {
-        let servers = self.server_sandboxes(servers, &record)?;
+        let servers = self.server_sandboxes(servers, record)?;
         let (protected, records) = (std::mem::take(&mut self.protected), self.records.clone());
         let commands = self.commands.take();
-        let confine_copy = self.for_copies(commands.as_ref().map(|(_, policy)| policy.clone()), &record);
+        let confine_copy = self.for_copies(commands.as_ref().map(|(_, policy)| policy.clone()), record);
         let sandbox = match commands {
             Some((sandbox, policy)) => sandbox
                 .for_record(&policy, record.guard(&records))

@@ -169,7 +169,7 @@ impl<'a> Session<'a> {
         let folder = record.recorder.folder.clone();
         let record_failed = |source| Error::Record { path: folder.clone(), source };
         let RunPlaces { job_files, runs_folder, .. } = confinement.places().clone();
-        let confined = confinement.for_record(RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
+        let confined = confinement.for_record(&RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
         let elapsed = record.before.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let begun = Instant::now();
         let servers = start_servers(&mut prepared, &confined, &mut backends, begun, elapsed, record.before.is_some());
