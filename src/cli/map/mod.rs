@@ -260,7 +260,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     remove_leftovers(&workspaces, &setup.folder, env);
     let budget = setup.budget(&limits)?;
     let _held = setup.folder.hold().map_err(|source| Error::Record { path: setup.folder.path.clone(), source })?;
-    // Not earlier: runs that go on beside this map recognize its folder by one of the two locks.
+    // Not earlier: other runs at the same time recognize its folder by one of the two locks.
     drop(preparing);
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(&setup.folder, &ids, env);
@@ -741,7 +741,7 @@ impl MapSetup<'_> {
         let is_gone = !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable);
         if !is_ours || is_gone {
             let taken = take()?;
-            // The files that a stranger's manifest names could be anything.
+            // An unsealed manifest can name any file.
             if is_gone || taken != manifest.snapshot {
                 let why = if is_gone { "is gone" } else { "in map.json isn't sealed with this key" };
                 job.env.console.warning(&format!(

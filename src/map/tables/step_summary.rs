@@ -11,7 +11,7 @@ use crate::text::sanitize::escape_markdown;
 const MAX_REASONS: usize = 20;
 const MAX_IDS: usize = 10;
 
-/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder; `next` says how to go on.
+/// Renders the totals of a map and the reasons why rows didn't complete. `folder` is the path of its folder; `next` says how to continue.
 pub fn step_summary(table: &MapTable, exit_code: u8, folder: &str, next: Option<&str>) -> String {
     let completed = table.rows.iter().filter(|row| row.is_good()).count();
     let name = format!("{} {}", table.job, table.name);
