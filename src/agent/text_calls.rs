@@ -67,12 +67,17 @@ fn called_at_end(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> 
         let is_indented = line.len() - content.len() >= 4;
         if content.starts_with("```") || content.starts_with("~~~") {
             is_code = !is_code;
-        } else if !is_code && !is_indented && MARKUP.iter().any(|(open, _)| content.starts_with(open)) {
+        } else if !is_code && !is_indented && starts_with_markup(content) {
             starts.push(at);
         }
         at += line.len();
     }
     starts.into_iter().take(MAX_STARTS).find_map(|at| called_in(&text[at..], has_tool, 0))
+}
+
+/// True for markup that is no word: prose may well mention `functions.read_file` at the start of a line.
+fn starts_with_markup(line: &str) -> bool {
+    line.starts_with(['<', '[']) && MARKUP.iter().any(|(open, _)| line.starts_with(open))
 }
 
 fn called_in(text: &str, has_tool: &dyn Fn(&str) -> bool, depth: usize) -> Option<String> {
