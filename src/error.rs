@@ -247,7 +247,7 @@ impl Error {
                 if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
                 // In another folder, runs with a key and rows of a map that have ended would be paid for again.
-                Some("Free some disk space, then repeat the command; with --out DIR, it starts anew in another folder.".into())
+                Some("Free some disk space, then repeat the command; with --out DIR, it starts again in another folder.".into())
             }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
             Self::BrokenRecord { path, .. } => {
@@ -296,9 +296,9 @@ impl Error {
             Self::KeyInUse { .. } => {
                 Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
             }
-            Self::TakenOver { .. } => Some("The other process goes on with it. Repeat the command later.".into()),
+            Self::TakenOver { .. } => Some("The other process continues it. Repeat the command later.".into()),
             Self::OtherPlan { .. } => {
-                Some("Use another key, or add --fresh to keep the old record under another name and start anew.".into())
+                Some("Use another key, or add --fresh to keep the old record under another name and start again.".into())
             }
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),

@@ -98,7 +98,7 @@ fn the_shards_of_a_matrix_become_one_table() {
     let answers: Vec<_> = rows.iter().map(|row| (&row["id"], &row["inputs"]["n"], &row["result"]["answer"])).collect();
     let expected = [(json!(c), json!("three")), (json!(a), json!("one")), (json!(b), json!("=two"))];
     let expected: Vec<_> = expected.iter().map(|(id, text)| (id, text, text)).collect();
-    assert_eq!(answers, expected, "in the order of the file of rows");
+    assert_eq!(answers, expected, "in the order of the rows file");
     for row in &rows {
         let record = folder.at("out/all").join(row["record"].as_str().unwrap());
         assert!(record.join("result.json").is_file(), "{}", record.display());
@@ -357,8 +357,7 @@ fn no_record_and_no_other_source_is_replaced() {
     folder.write("rows.csv", format!("n\n{id}\n"));
     let files = ["rows.csv", "one/map.json", &format!("one/rows/{id}/result.json")].map(str::to_owned);
     let before = files.clone().map(|file| folder.read(&file));
-    for (file, why) in files.iter().zip(["it is the file of rows", "it is part of a record", "it is part of a record"])
-    {
+    for (file, why) in files.iter().zip(["it is the rows file", "it is part of a record", "it is part of a record"]) {
         let refused = gather(&folder, &["one", "two", "--rows", "rows.csv", "--id", "n", "--junit", file]);
         refused.assert_code(2).assert_stderr_contains(&format!("--junit {file}: {why}"));
     }

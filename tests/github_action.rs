@@ -93,7 +93,7 @@ fn an_overloaded_provider_is_asked_again_and_only_the_last_attempt_counts() {
     let attempts = folder.read("attempts");
     let attempts: Vec<&str> = attempts.lines().collect();
     assert_eq!(attempts.len(), 3);
-    assert!(attempts.iter().all(|attempt| *attempt == attempts[0]), "the same command goes on: {attempts:?}");
+    assert!(attempts.iter().all(|attempt| *attempt == attempts[0]), "the same command continues: {attempts:?}");
     let outputs = folder.read("output");
     assert_eq!(outputs.matches("early").count(), 1, "{outputs}");
     assert_eq!(output(&outputs, "outcome"), "completed");

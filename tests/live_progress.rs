@@ -1,4 +1,4 @@
-//! What is seen while runs and maps go on: live lines on a terminal, and a log elsewhere.
+//! What is seen while runs and maps are running: live lines on a terminal, and a log elsewhere.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -415,14 +415,14 @@ fn a_stopped_map_names_the_command_that_goes_on() {
     assert_eq!(status.code(), Some(130), "{lines:#?}");
     // Nothing of the live lines is behind it.
     let stopping =
-        lines.iter().filter(|line| *line == "stopping the rows that run; the same command goes on with them later");
+        lines.iter().filter(|line| *line == "stopping the rows that run; the same command continues them later");
     assert_eq!(stopping.count(), 1, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.starts_with('[')), "interrupted rows aren't listed: {lines:#?}");
     assert!(spinners(&lines).is_empty(), "{lines:#?}");
     let command = lines.last().unwrap().strip_prefix("resume: legwork ").unwrap_or_else(|| panic!("{lines:#?}"));
     folder.write("go", "");
     let words: Vec<&str> = command.split(' ').collect();
-    folder.legwork(&words).anthropic(&server).run().assert_code(0).assert_stderr_contains("2 to go on, 1 to start");
+    folder.legwork(&words).anthropic(&server).run().assert_code(0).assert_stderr_contains("2 to continue, 1 to start");
 }
 
 #[test]

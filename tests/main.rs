@@ -4,7 +4,7 @@
     clippy::disallowed_methods,
     clippy::expect_used,
     clippy::unwrap_used,
-    reason = "a test that can't go on fails, and it needs the machine's PATH"
+    reason = "a test that can't continue fails, and it needs the machine's PATH"
 )]
 
 mod apply;

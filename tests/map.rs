@@ -83,7 +83,7 @@ fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
     rows(&folder, 7);
     let server = Server::start(write_then_answer);
     let ended = run(&folder, &server, &["--isolate", "none", "--jobs", "3"]);
-    ended.assert_code(0).assert_stderr_contains("map-rows: 7 rows: 0 ended before, 0 to go on, 7 to start");
+    ended.assert_code(0).assert_stderr_contains("map-rows: 7 rows: 0 ended before, 0 to continue, 7 to start");
     ended.assert_stderr_contains("[7/7] ").assert_stdout("");
     assert_eq!(server.count(), 14);
     assert!(server.connections() <= 6, "rows reuse connections: {}", server.connections());
@@ -99,7 +99,7 @@ fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
     assert!(!folder.exists("runs/job/latest"), "a row isn't the newest run");
     // Neither a key nor the server is needed any more.
     let again = folder.legwork(MAP).run();
-    again.assert_code(0).assert_stderr_contains("7 ended before, 0 to go on, 0 to start");
+    again.assert_code(0).assert_stderr_contains("7 ended before, 0 to continue, 0 to start");
     assert_eq!(server.finish().len(), 14);
     assert_eq!(outcomes(&folder).len(), 7);
 }
@@ -121,7 +121,7 @@ fn a_row_of_which_a_power_failure_has_left_empty_files_starts_anew() {
     }
     std::fs::remove_file(emptied.path().join("result.json")).unwrap();
     let again = run(&folder, &server, &[]);
-    again.assert_code(0).assert_stderr_contains("1 ended before, 0 to go on, 1 to start");
+    again.assert_code(0).assert_stderr_contains("1 ended before, 0 to continue, 1 to start");
     assert_eq!(server.count(), 3);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert_eq!(emptied.result()["text"], "Done.");
@@ -276,7 +276,7 @@ fn bad_options_are_named() {
         (&["--name", "../x"][..], "--name: the name `../x` is a path"),
         (&["--limit", "turns=3"], "a map has no such limit"),
         (&["--limit", "tokens=many"], "isn't valid for `tokens`"),
-        (&["--junit", "rows.csv"], "--junit rows.csv: it is the file of rows"),
+        (&["--junit", "rows.csv"], "--junit rows.csv: it is the rows file"),
         (&["--junit", "/proc/none/junit.xml"], "--junit /proc/none/junit.xml: can't write to /proc/none"),
         (&["--shard", "4/3"], "this isn't a shard"),
         (&["--shard", "auto"], "no variable of an engine is set"),
@@ -311,7 +311,7 @@ fn a_dry_run_says_what_would_run_and_writes_nothing() {
     let folder = writing("");
     rows(&folder, 3);
     let ended = folder.legwork(MAP).arg("--dry-run").run();
-    ended.assert_code(0).assert_stdout_contains("3 rows: 0 ended before, 0 to go on, 3 to start");
+    ended.assert_code(0).assert_stdout_contains("3 rows: 0 ended before, 0 to continue, 3 to start");
     ended.assert_stdout_contains("a copy of the folder for each row").assert_stdout_contains("Item a0");
     assert!(!folder.exists("runs"));
     // A worktree lacks what is in submodules.
@@ -338,7 +338,7 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
     // A row that is gone keeps its record.
     folder.write("rows.csv", "id,item\nnew,a9\nsecond,a1\n");
     let ended = folder.legwork(&map).anthropic(&server).run();
-    ended.assert_code(0).assert_stderr_contains("1 ended before, 0 to go on, 1 to start");
+    ended.assert_code(0).assert_stderr_contains("1 ended before, 0 to continue, 1 to start");
     ended.assert_stderr_contains("records of 1 row that").assert_stderr_contains("first");
     assert_eq!(server.count(), 6);
     assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["new", "second"]);
@@ -508,7 +508,7 @@ fn a_copy_keeps_the_holes_of_a_disk_image_and_no_set_user_id_bit() {
     folder.write("tool", "");
     std::fs::set_permissions(folder.at("tool"), Permissions::from_mode(0o4755)).unwrap();
     rows(&folder, 1);
-    // The copy stays as long as the row can go on.
+    // The copy stays as long as the row can continue.
     let server = Server::start(|_: &Request| Answer::status(401));
     run(&folder, &server, &["--isolate", "copy"]).assert_code(5);
     let copy = std::fs::File::open(folder.at("runs/.workspaces/job/map-rows/a0/disk.img")).unwrap();
@@ -858,10 +858,10 @@ fn a_signal_ends_all_rows_and_the_same_command_goes_on() {
     let ended = running.wait();
     ended.assert_code(130).assert_stderr_contains("not started: 3 rows");
     let kept = folder.at("runs/.workspaces/job/map-rows/a0/out/a0.txt");
-    assert!(kept.exists(), "a row that goes on keeps its workspace");
+    assert!(kept.exists(), "a row that continues keeps its workspace");
     hangs.store(false, Ordering::SeqCst);
     let ended = run(&folder, &server, &[]);
-    ended.assert_code(0).assert_stderr_contains("0 ended before, 3 to go on, 3 to start");
+    ended.assert_code(0).assert_stderr_contains("0 ended before, 3 to continue, 3 to start");
     assert_eq!(server.count(), 6 + 3 + 6, "the calls of the first rows aren't repeated");
     assert!(!kept.exists());
     let patch = record(&folder, "a0").file("changes.patch");
@@ -983,7 +983,7 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
     let requests = server.count();
     start("tokens=5000")
         .assert_code(4)
-        .assert_stderr_contains(&format!("{completed} ended before, {stopped} to go on"));
+        .assert_stderr_contains(&format!("{completed} ended before, {stopped} to continue"));
     assert_eq!((server.count(), ended("completed")), (requests, completed));
     start("tokens=1000000").assert_code(0);
     assert_eq!(ended("completed"), 6);
@@ -991,7 +991,7 @@ fn rows_that_reached_a_limit_of_the_map_go_on_when_it_is_higher() {
     let patch = |number: usize| record(&folder, &format!("a{number}")).file("changes.patch");
     assert!((0..6).all(|number| patch(number).contains(&format!("b/out/a{number}.txt"))));
     let first = server.finish().iter().filter(|request| request.turn() == 0).count();
-    assert_eq!(first, 6, "no row starts anew");
+    assert_eq!(first, 6, "no row starts again");
 }
 
 #[test]
@@ -1248,7 +1248,7 @@ fn what_isnt_from_legwork_in_a_maps_folder_is_named_and_not_waited_for() {
                 ended.assert_code(0).assert_stderr_contains("the row `a0`: result.json can't be read")
             }
             "rows/a0/events.jsonl" => {
-                ended.assert_code(5).assert_stderr_contains("move the record away, and the row starts anew")
+                ended.assert_code(5).assert_stderr_contains("move the record away, and the row starts again")
             }
             _ => {
                 assert!(ended.exited_with(2) || ended.exited_with(5), "{name}\n{}", ended.full_output());
@@ -1353,10 +1353,10 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     assert_eq!(server.count(), 4);
     folder.write("good", "");
     let ended = run(&folder, &server, &[]);
-    ended.assert_code(1).assert_stderr_contains("2 ended before, 0 to go on, 4 to start");
+    ended.assert_code(1).assert_stderr_contains("2 ended before, 0 to continue, 4 to start");
     assert_eq!(server.count(), 12);
     let ended = run(&folder, &server, &["--retry", "failed"]);
-    ended.assert_code(0).assert_stderr_contains("4 ended before, 0 to go on, 2 to start");
+    ended.assert_code(0).assert_stderr_contains("4 ended before, 0 to continue, 2 to start");
     assert_eq!(server.count(), 16);
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
     assert!(folder.exists("runs/job/map-rows/rows/a0.1/result.json"), "the earlier record is kept");
@@ -1365,7 +1365,7 @@ fn failures_are_retried_only_if_asked_for_and_can_stop_the_map() {
     let ended = run(&folder, &server, &[]);
     ended
         .assert_code(0)
-        .assert_stderr_contains("records of 5 rows that the file of rows doesn't have (any more): a0, a1, a3,");
+        .assert_stderr_contains("records of 5 rows that the rows file doesn't have (any more): a0, a1, a3,");
 }
 
 #[test]
@@ -1417,7 +1417,7 @@ fn rows_that_fail_each_time_do_not_keep_others_from_being_retried() {
         assert_eq!(rows_run(&map(&["--retry", "failed"])), expected);
     }
     let last = run(&folder, &server, &["--isolate", "none", "--jobs", "1", "--max-failures", "3", "--retry", "failed"]);
-    last.assert_stderr_contains("not started: 1 row; the same command goes on");
+    last.assert_stderr_contains("not started: 1 row; the same command continues the map");
 }
 
 #[test]
@@ -1428,7 +1428,7 @@ fn a_time_limit_stops_the_map_and_it_goes_on() {
     let ended = run(&folder, &hanging, &["--limit", "wall_clock=1s", "--isolate", "none"]);
     ended.assert_code(4).assert_stderr_contains("the time of the map is up");
     let server = Server::with(Checks::AllowRepeats, write_then_answer);
-    run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("3 to go on");
+    run(&folder, &server, &[]).assert_code(0).assert_stderr_contains("3 to continue");
     assert!(outcomes(&folder).values().all(|outcome| outcome == "completed"));
 }
 
@@ -1614,7 +1614,7 @@ fn a_map_whose_provider_stays_down_ends_with_75_and_most_rows_never_start() {
     ended.assert_code(75).assert_stderr_contains("the provider hasn't replied").assert_stderr_contains("not started: ");
     let begun = std::fs::read_dir(folder.at("runs/job/map-rows/rows")).unwrap().count();
     assert!(begun <= 4, "{begun}");
-    // The same command goes on with all of them.
+    // The same command continues all of them.
     let server = Server::start(write_then_answer);
     run(&folder, &server, &["--jobs", "4", "--isolate", "none"]).assert_code(0);
 }

@@ -182,7 +182,7 @@ fn a_run_that_would_take_a_removal_for_an_attack_is_waited_for() {
     let locked = fs::File::open(folder.at("runs/job/k")).unwrap();
     flock(&locked, FlockOperation::LockExclusive).unwrap();
     let refused = prune(&folder, &["--keep", "0"]);
-    refused.assert_code(2).assert_stderr_contains("job/k is going on without bubblewrap");
+    refused.assert_code(2).assert_stderr_contains("job/k is running without bubblewrap");
     assert_eq!(left(&folder).len(), 7);
     folder.write("runs/job/k/events.jsonl", format!("{started}\n").replace("landlock", "bubblewrap"));
     prune(&folder, &["--keep", "0"]).assert_code(0).assert_stderr_contains("in use: job/k");

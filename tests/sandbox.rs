@@ -398,7 +398,7 @@ fn the_rows_of_a_map_share_a_probe() {
     let folder = &remembered.folder;
     let bwrap = std::fs::read_to_string(remembered.programs.join("bwrap")).unwrap();
     let count = format!("#!/bin/sh\necho >> {}", remembered.programs.join("starts").display());
-    // A changed program is probed anew.
+    // A changed program is probed again.
     std::fs::write(remembered.programs.join("bwrap"), bwrap.replacen("#!/bin/sh", &count, 1)).unwrap();
     folder.write("rows.csv", "item\na\nb\nc\n");
     let job = folder.read("job.yaml").replace("parent:", "inputs: { item: { type: string } }\nparent:");

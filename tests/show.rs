@@ -1,4 +1,4 @@
-//! `legwork show`: what it prints of a run, in a pager or without one, and how it follows a run that goes on.
+//! `legwork show`: what it prints of a run, in a pager or without one, and how it follows a run that is running.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -177,7 +177,7 @@ fn following_stops_at_ctrl_c_and_the_run_goes_on() {
 fn following_ends_when_the_run_was_killed_or_the_reader_is_gone() {
     let folder = job();
     let running = waiting(&folder);
-    // `head` closes the pipe while the run goes on.
+    // `head` closes the pipe while the run lasts.
     let command = "\"$LEGWORK\" show --follow | head -n 3";
     let head = folder.program("sh", &["-c", command]).env("LEGWORK", env!("CARGO_BIN_EXE_legwork")).run();
     head.assert_code(0).assert_stdout("## Prompt\n\n```\n").assert_stderr("");

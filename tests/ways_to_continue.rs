@@ -308,7 +308,7 @@ fn map_again(bench: &Bench) {
     bench.map().run().assert_code(0);
     bench.assert_rows(&["1", "2"]);
     let again = bench.map().run();
-    again.assert_code(0).assert_stderr_contains("2 ended before, 0 to go on, 0 to start");
+    again.assert_code(0).assert_stderr_contains("2 ended before, 0 to continue, 0 to start");
     bench.assert_rows(&["1", "2"]);
 }
 
@@ -327,7 +327,7 @@ fn kill_a_map(bench: &Bench) {
 fn one_more_row(bench: &Bench) {
     bench.map().run().assert_code(0);
     bench.folder.write("rows.csv", "n\n1\n2\n3\n");
-    bench.map().run().assert_code(0).assert_stderr_contains("2 ended before, 0 to go on, 1 to start");
+    bench.map().run().assert_code(0).assert_stderr_contains("2 ended before, 0 to continue, 1 to start");
     bench.assert_rows(&["1", "2", "3"]);
 }
 

@@ -320,7 +320,7 @@ impl<'t> Agent<'t> {
     }
 
     /// Sends one last request, without tools and not a turn, for a summary of the work. Its reply does not change the
-    /// outcome. After a limit of the map, the agent goes on later instead.
+    /// outcome. After a limit of the map, the agent continues later instead.
     pub(super) async fn finish_at_limit(&mut self, outcome: Outcome, hit: LimitReached) -> Result<Outcome, RunAbort> {
         let LimitReached { limit, message } = self.record_limit(outcome, hit)?;
         // A resumed agent gets the recorded note.

@@ -129,7 +129,7 @@ impl From<EnvironmentError> for RunAbort {
             ),
             EnvironmentError::Unconfined(_) => (
                 error.to_string(),
-                "`legwork resume` looks for another sandbox before it goes on; `legwork doctor` says which ones work here.",
+                "`legwork resume` looks for another sandbox before it continues; `legwork doctor` says which ones work here.",
             ),
             EnvironmentError::WorkspaceMoved(error) => {
                 (error.to_string(), "Put it back, or name it with --workspace; then continue with `legwork resume`.")

@@ -448,7 +448,7 @@ impl<S: FileSource> MergeSession<S> {
         file.edits.iter().filter(touches).take(MAX_NAMED_RUNS).map(|edit| edit.label.clone()).collect()
     }
 
-    /// The state of a file before and after a section, and after the one that creates it anew.
+    /// The state of a file before and after a section, and after the one that creates it again.
     fn merge_file(
         &self,
         merged: &MergedPatch,

@@ -198,7 +198,7 @@ impl Budget {
         let message = if limit == COST_KEY {
             let all = self.limits.cost_usd.unwrap_or_default();
             let held = if held.cost > 0.0 { format!(", ${:.4} {held_for}", held.cost) } else { String::new() };
-            format!("${:.4} of ${all:.4} are spent{held}, and the rest isn't enough to go on", spent.cost)
+            format!("${:.4} of ${all:.4} are spent{held}, and the rest isn't enough to continue", spent.cost)
         } else {
             let all = self.limits.tokens.unwrap_or_default();
             let held = if held.tokens > 0 { format!(", {} {held_for}", held.tokens) } else { String::new() };
@@ -207,7 +207,7 @@ impl Budget {
                 false => "",
             };
             format!(
-                "{} of {all} tokens are used{held}, and the rest isn't enough to go on: the next prompt alone takes \
+                "{} of {all} tokens are used{held}, and the rest isn't enough to continue: the next prompt alone takes \
                  about {}{last}",
                 spent.tokens, estimate.prompt_tokens
             )

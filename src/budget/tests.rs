@@ -80,7 +80,7 @@ fn cost_counts_prompt_and_reply() {
     now(&budget, wish(0, 600)).settle(&used(600), None);
     let hit = try_now(&budget, wish(1_000, 10_000)).unwrap().unwrap_err();
     assert_eq!(hit.limit, "limits.cost_usd", "what isn't known costs what was set aside");
-    assert_eq!(hit.message, "$0.7000 of $1.0000 are spent, and the rest isn't enough to go on");
+    assert_eq!(hit.message, "$0.7000 of $1.0000 are spent, and the rest isn't enough to continue");
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn a_reached_limit_reports_what_is_held() {
     let hit = try_now(&budget, work(1_066, 1_000)).unwrap().unwrap_err();
     assert_eq!(
         hit.message,
-        "3648 of 9000 tokens are used, 3256 are held for agents that wait for their subagents, and the rest isn't enough to go on: \
+        "3648 of 9000 tokens are used, 3256 are held for agents that wait for their subagents, and the rest isn't enough to continue: \
          the next prompt alone takes about 1066, and the final request more than that again"
     );
     drop(kept);
     let hit = try_now(&budget, wish(6_000, 1_000)).unwrap().unwrap_err();
-    assert!(hit.message.ends_with("to go on: the next prompt alone takes about 6000"), "{}", hit.message);
+    assert!(hit.message.ends_with("to continue: the next prompt alone takes about 6000"), "{}", hit.message);
     assert!(!hit.message.contains("kept"), "{}", hit.message);
 }
 

@@ -26,7 +26,7 @@ pub struct Entry {
     pub row: RunRow,
     /// Its folder.
     pub folder: PathBuf,
-    /// Since when it exists, as far as it is known: what the list is sorted by.
+    /// Since when it exists, if known: what the list is sorted by.
     pub since: Timestamp,
     /// How commands are confined in it, if it is running: one tier for each run.
     pub sandboxes: Vec<String>,
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 /// Lists the records below the folder of all runs, newest first. Each map is one entry. `job` limits the list to one job.
-/// `now` is the end of runs that are going on. If runs are going on or were killed on other machines, this takes as long as
+/// `now` is the end of runs that are still running. If runs are running or were killed on other machines, this takes as long as
 /// `observation`, after which a run that has given no sign of life counts as interrupted.
 ///
 /// # Errors
@@ -173,7 +173,7 @@ impl Entry {
         row.duration_ms = row.started_at.and_then(|start| u64::try_from(now.duration_since(start).as_millis()).ok());
     }
 
-    /// Whether the record has a number at its end, because its run was started anew.
+    /// Whether the record has a number at its end, because its run was started again.
     fn is_of_earlier_run(&self) -> bool {
         is_of_earlier_run(&self.row, &self.folder)
     }

@@ -97,7 +97,7 @@ pub struct Pruned {
 /// Decides which records to remove. `entries` are all records below `out`, newest first.
 ///
 /// # Errors
-/// If it can't be found out which records git tracks, or if a run is going on that would take a removal for an attack.
+/// If it can't be found out which records git tracks, or if a run is active that would take a removal for an attack.
 pub fn select(out: &Path, entries: Vec<Entry>, rules: &PruneRules, now: Timestamp) -> Result<Selection, Error> {
     if let Some(entry) = entries
         .iter()
@@ -105,7 +105,7 @@ pub fn select(out: &Path, entries: Vec<Entry>, rules: &PruneRules, now: Timestam
     {
         return Err(Error::usage(
             format!(
-                "{} is going on without bubblewrap, and would take the removal of other records for an attack by a command",
+                "{} is running without bubblewrap, and would take the removal of other records for an attack by a command",
                 entry.row.run
             ),
             "Prune when it has ended.",

@@ -15,7 +15,7 @@ use crate::map::tables::{self, MapTable};
 /// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Leaves the summary and the outputs of a run. `next` says how to go on with it. A failure is only a warning.
+/// Leaves the summary and the outputs of a run. `next` says how to continue it. A failure is only a warning.
 pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: Option<&str>) {
     let variables = || ci_variables::of_run(result, record, &env.current_folder);
     write(env, || step_summary::page(result, &record.to_string_lossy(), next), variables);

@@ -58,7 +58,7 @@ pub(super) struct EmitArgs {
     /// How many rows each process runs at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     jobs: Option<u32>,
-    /// The name of the map; default: map- and the name of the file of rows
+    /// The name of the map; default: map- and the name of the rows file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Set an input of all rows: NAME=VALUE, or NAME=@FILE for the text of a file

@@ -63,7 +63,7 @@ pub(super) struct PrintedRun<'a> {
     pub(super) format: &'a str,
     /// The files of `--result` and similar options.
     pub(super) files: OutputFiles,
-    /// How to go on with it if it ends early.
+    /// How to continue it if it ends early.
     pub(super) next: NextCommand,
 }
 
@@ -144,7 +144,7 @@ pub(super) fn print_ended_run(
     written
 }
 
-/// The limit that ended a run, and must be raised before it can go on.
+/// The limit that ended a run, and must be raised before it can continue.
 fn limit_to_raise(record: &Path, result: &RunResult) -> Option<UsedLimit> {
     if !result.outcome.is_a_limit() {
         return None;

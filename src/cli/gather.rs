@@ -18,14 +18,14 @@ use crate::map::{self, GatherError, tables};
 /// Options of `legwork gather`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 if every row completed; 75 if a row is missing or can go on; else 5 if the environment or a provider failed, or a \
-record is damaged, foreign or in conflict with another one; else 1 if a row ended badly, or 4 if rows only reached a \
-limit. 2 for a usage error, 3 if the file of rows is invalid.")]
+Exit codes: 0 if every row completed; 75 if a row is missing or can continue; else 5 if the environment or a provider failed, or a \
+record is damaged, foreign or in conflict with another one; else 1 if a row failed, or 4 if rows only reached a \
+limit. 2 for a usage error, 3 if the rows file is invalid.")]
 pub(super) struct GatherArgs {
     /// Folders that are maps or have maps below them
     #[arg(value_name = "DIR", required = true)]
     folders: Vec<PathBuf>,
-    /// The file of rows: rows without a record are listed as missing, and the tables have its order
+    /// The rows file: rows without a record are listed as missing, and the tables have its order
     #[arg(long, value_name = "FILE")]
     rows: Option<PathBuf>,
     /// The column with the ids of the rows, as for the map

@@ -26,7 +26,7 @@ pub(super) struct KeyedTarget<'a> {
     pub(super) make_workspace: &'a dyn Fn() -> Result<(), Error>,
     /// Whether `latest` in the job's folder links to the run when it is new.
     pub(super) links_latest: bool,
-    /// Whether it is a row of a map, so that it goes on after a limit of the map.
+    /// Whether it is a row of a map, so that it continues after a limit of the map.
     pub(super) is_row: bool,
     /// Which run is set aside if it has started, so that a new one begins.
     pub(super) set_aside: Option<SetAside>,
@@ -36,13 +36,13 @@ pub(super) struct KeyedTarget<'a> {
 
 /// What is to be done for a run.
 pub(super) enum KeyedRun {
-    /// Nothing: it has ended for good. The record has a result.
+    /// Nothing: it is final. The record has a result.
     Ended(Box<Record>),
-    /// It starts or goes on. Its record is locked.
+    /// It starts or continues. Its record is locked.
     Open(Box<OpenRun>),
 }
 
-/// A run that is about to start or to go on.
+/// A run that is about to start or to continue.
 pub(super) struct OpenRun {
     pub(super) plan: Plan,
     pub(super) record: OpenRecord,
@@ -140,12 +140,12 @@ fn continue_run(
         return Ok(KeyedRun::Ended(Box::new(record)));
     }
     let start_anew = match target.is_row {
-        true => "move its record away, and the row starts anew",
-        false => "start anew with --fresh",
+        true => "move its record away, and the row starts again",
+        false => "start again with --fresh",
     };
     let (_, then) = state.last_workspace();
     let now = head_commit(target.workspace);
-    // A row's own workspace changes by the row only. A copy may be below a repository in which the user goes on.
+    // A row's own workspace changes by the row only. A copy may be below a repository in which the user continues.
     let is_shared = !target.is_row || target.workspace == job.workspace;
     if is_shared && then != now.as_deref() {
         let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());

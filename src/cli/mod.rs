@@ -95,7 +95,7 @@ enum Command {
     Resume(resume::ResumeArgs),
     /// Run a job once for each row of a file
     ///
-    /// Each row has a record of its own. The same command again goes on where the map was: finished rows don't run again.
+    /// Each row has a record of its own. The same command again continues where the map stopped: finished rows don't run again.
     Map(Box<map::MapArgs>),
     /// Replay a recorded run offline and report where it differs
     Replay(replay::ReplayArgs),

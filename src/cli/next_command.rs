@@ -1,4 +1,4 @@
-//! The command that goes on with a run or a map, to be copied into a shell.
+//! The command that continues a run or a map, to be copied into a shell.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::redaction::Redactor;
 /// The most characters of a command that is printed.
 const MAX_CHARS: usize = 2_000;
 
-/// How to go on with a run that has ended early.
+/// How to continue a run that has ended early.
 #[derive(Debug, Clone)]
 pub(super) enum NextCommand {
     /// By `legwork resume` with these options.
@@ -49,7 +49,7 @@ impl NextCommand {
         }))
     }
 
-    /// The line that says how to go on with the run in a folder. `limit` is an argument of `--limit` that it needs.
+    /// The line that says how to continue the run in a folder. `limit` is an argument of `--limit` that it needs.
     pub(super) fn line(&self, folder: &Path, limit: Option<&str>) -> String {
         let name = limit.and_then(|limit| limit.split_once('=')).map(|(name, _)| name);
         let limit = limit.map(|limit| format!(" --limit {}", quote_word(limit))).unwrap_or_default();

@@ -91,14 +91,14 @@ impl OutputFileArgs {
     /// Opens the file of `--junit` for the results of a map. `rows` is the file of its rows.
     ///
     /// # Errors
-    /// If it is the file of rows or of the job, part of a record or of a map, or can't be written.
+    /// If it is the rows file or of the job, part of a record or of a map, or can't be written.
     pub(super) fn open_junit(path: &Path, job: Option<&Path>, rows: Option<&Path>) -> Result<OutputTarget, Error> {
         Self { junit: Some(path.to_owned()), ..Self::default() }.check(job)?;
         let is_rows = path
             .canonicalize()
             .is_ok_and(|junit| rows.is_some_and(|rows| rows.canonicalize().is_ok_and(|rows| rows == junit)));
         if is_rows {
-            let message = format!("--junit {}: it is the file of rows", path.display());
+            let message = format!("--junit {}: it is the rows file", path.display());
             return Err(Error::usage(message, "Name another file."));
         }
         OutputTarget::of_option("--junit", path)
@@ -135,7 +135,7 @@ impl OutputFiles {
     /// Writes all files, each atomically. A run without a result leaves no file of `--result`. `record` is the run's folder.
     ///
     /// # Errors
-    /// The first failure; the other files are written all the same.
+    /// The first failure; the other files are written anyway.
     pub(super) fn write(&self, result: &RunResult, record: &Path, env: &CliEnv) -> Result<(), Error> {
         let written: Vec<_> = self.0.iter().map(|file| file.write(result, record, env)).collect();
         written.into_iter().collect()

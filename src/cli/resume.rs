@@ -160,7 +160,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             return Err(Error::usage(
                 format!("these secrets have changed since the run was interrupted: {changed}"),
                 "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
-                     a new run. --force resumes all the same, without changes.patch.",
+                     a new run. --force resumes anyway, without changes.patch.",
             ));
         }
         if !changed.is_empty() {

@@ -45,7 +45,7 @@ pub(super) struct RunArgs {
     /// changed since, the exit code is 2.
     #[arg(long, value_name = "KEY", value_parser = parse_key, conflicts_with = "save_case")]
     key: Option<String>,
-    /// With --key: start anew, and keep the record of the earlier run as KEY.1, KEY.2 and so on
+    /// With --key: start again, and keep the record of the earlier run as KEY.1, KEY.2 and so on
     #[arg(long, requires = "key", conflicts_with = "dry_run")]
     fresh: bool,
     /// Save this run as a test case: tests/JOB/NAME next to the job file
@@ -141,7 +141,7 @@ fn run_with_key(
     let args = &options.job;
     job.check_out()?;
     let display_folder = args.out.join(job.job.name()).join(target.folder.file_name().unwrap_or_default());
-    // `--fresh` again would start anew.
+    // `--fresh` again would start again.
     let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;

@@ -129,18 +129,18 @@ pub enum TurnKind {
 /// A request with its reply and the calls of the reply.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Its number, from 1. A request that failed for good, one for a summary and the final reply have the number of a turn, too:
+    /// Its number, from 1. A request that failed permanently, one for a summary and the final reply have the number of a turn, too:
     /// only the turn that is [`Turn::is_turn`] has its number alone.
     pub number: u32,
     /// The purpose of the request.
     pub kind: TurnKind,
-    /// When the reply was complete, or the request had failed for good; `None` if the run ended before.
+    /// When the reply was complete, or the request had failed permanently; `None` if the run ended before.
     pub replied_at: Option<Timestamp>,
     /// From request to last byte, retries included, in milliseconds.
     pub duration_ms: u64,
     /// The tries that failed, each with when.
     pub retries: Vec<(Timestamp, Retry)>,
-    /// Why there is no reply, if the request failed for good.
+    /// Why there is no reply, if the request failed permanently.
     pub failed: Option<String>,
     /// Why the reply couldn't be used, if it was discarded. The next turn has the next number.
     pub discarded: Option<String>,

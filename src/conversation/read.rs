@@ -300,7 +300,7 @@ impl<'p> AgentReader<'p> {
             Event::AgentFinished(end) => return self.finish_child(end),
             _ => {}
         }
-        // An agent that goes on hasn't finished.
+        // An agent that continues hasn't finished.
         self.agent.finished = None;
         match event {
             Event::AgentStarted(started) => {
@@ -584,7 +584,7 @@ impl<'p> AgentReader<'p> {
             call.child = child;
             call.started_at = call.child.as_ref().and_then(|child| child.started_at);
             call.child.iter_mut().for_each(|child| child.finished = None);
-            // It goes on.
+            // It continues.
             let (call_id, place) = (call.id.clone(), self.child_calls.get(id).copied());
             if let Some((step, _, by_id)) = self.last_calls()
                 && let Some((_, index)) = place.filter(|(of, _)| *of == step)

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(ids(&course(first())), (vec!["a-1".to_owned(), "a-2".to_owned()], None));
         let mut second = first();
         second.push(resumed());
-        assert!(course(second.clone()).result().is_none(), "it goes on");
+        assert!(course(second.clone()).result().is_none(), "it continues");
         second.extend([end(PARENT, Interrupted, Some(0.25)), over(Interrupted)]);
         let cut_again = course(second.clone());
         assert_eq!(ids(&cut_again), (vec!["a-2".to_owned()], Some(0.75)));

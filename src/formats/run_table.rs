@@ -136,7 +136,7 @@ pub struct RunRow {
     pub cost_usd: Option<f64>,
     /// The parent's model.
     pub model: Option<String>,
-    /// Whether `legwork resume`, or the same `legwork map` again, goes on with it.
+    /// Whether `legwork resume`, or the same `legwork map` again, continues it.
     #[serde(rename = "resumable")]
     pub is_resumable: bool,
     /// Of a map, the number of its rows that have started, by their outcomes.

@@ -17,7 +17,7 @@ const MAX_FILES: usize = 50;
 pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
 /// Renders the verdict, the figures, the subagents, the checks, the changed files, the result and the answer of a run as
-/// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to go on. Markdown in text from models and servers is escaped, so
+/// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to continue. Markdown in text from models and servers is escaped, so
 /// that it makes no links or images.
 pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
     let mut page = heading(
@@ -61,7 +61,7 @@ pub(crate) fn heading(is_good: bool, name: &str, verdict: &str) -> String {
     format!("### {mark} {name}: {verdict}\n\n")
 }
 
-/// Appends how to go on.
+/// Appends how to continue.
 pub(crate) fn next_command(page: &mut String, next: Option<&str>) {
     if let Some(next) = next {
         *page += &format!("{}\n\n", sanitize::inline_code(next));

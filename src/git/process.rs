@@ -52,12 +52,12 @@ impl GitProcess {
         Ok(Self { child, watchdog: Some((done, watchdog)) })
     }
 
-    /// Its standard input and output, as far as they are pipes.
+    /// Its standard input and output, if they are pipes.
     pub(super) fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>) {
         (self.child.stdin.take(), self.child.stdout.take())
     }
 
-    /// What it prints, as far as they are pipes.
+    /// What it prints, if they are pipes.
     pub(super) fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }

@@ -129,12 +129,12 @@ impl MapBudget {
         }
         let message = match hit.limit {
             "cost_usd" => format!(
-                "${:.4} of the map's ${:.4} are spent or reserved, and the rest isn't enough to go on",
+                "${:.4} of the map's ${:.4} are spent or reserved, and the rest isn't enough to continue",
                 hit.claimed.cost_usd,
                 self.limits.cost_usd.unwrap_or_default()
             ),
             _ => format!(
-                "{} of the map's {} tokens are used or reserved, and the rest isn't enough to go on: the next prompt alone \
+                "{} of the map's {} tokens are used or reserved, and the rest isn't enough to continue: the next prompt alone \
                  takes about {}",
                 hit.claimed.tokens,
                 self.limits.tokens.unwrap_or_default(),

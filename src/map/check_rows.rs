@@ -124,7 +124,7 @@ impl<'a> RowFindings<'a> {
         Diagnostic { span: self.row_place(number), ..finding }.label(place, "in this text of the job")
     }
 
-    /// All findings, those in the file of rows first.
+    /// All findings, those in the rows file first.
     fn finish(mut self) -> Vec<Diagnostic> {
         let common = self.common.take().unwrap_or_default();
         for (number, finding) in std::mem::take(&mut self.shared) {

@@ -105,7 +105,7 @@ pub fn gather(
         let path = gathering.rows[id].first().map(|found| gathering.shown(found, id));
         let is_set_aside = gathering.take_row(id, &mut tables, prices).map_err(write_error)?;
         if wanted.is_some() && !is_set_aside {
-            gathering.problem(ProblemKind::Unexpected, Some(id), path, "the row isn't in the file of rows".to_owned());
+            gathering.problem(ProblemKind::Unexpected, Some(id), path, "the row isn't in the rows file".to_owned());
         }
     }
     tables.table.problems = gathering.problems;

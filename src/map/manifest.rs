@@ -29,7 +29,7 @@ pub struct MapManifest {
     pub format: u32,
     /// The name of the job.
     pub job: String,
-    /// The file of rows as the user named it; `-` for standard input.
+    /// The rows file as the user named it; `-` for standard input.
     pub rows_file: String,
     /// Where the ids of the rows come from. Older maps don't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,14 +102,14 @@ impl MapFolder {
         }
     }
 
-    /// Holds the folder of the ledger, which must exist, for as long as the file is open: the map goes on, and must not be
+    /// Holds the folder of the ledger, which must exist, for as long as the file is open: the map continues, and must not be
     /// removed. Several processes can hold it.
     ///
     /// # Errors
     /// If the folder can't be opened.
     pub fn hold(&self) -> io::Result<File> {
         let folder = File::open(self.ledger())?;
-        // Without locks, only the leases of the rows say that the map goes on.
+        // Without locks, only the leases of the rows say that the map continues.
         let _ = flock(&folder, FlockOperation::NonBlockingLockShared);
         Ok(folder)
     }

@@ -44,7 +44,7 @@ pub struct Results {
 type Stamp = (Option<SystemTime>, u64);
 
 impl Results {
-    /// Reads the results that a map's folder has, and writes `results.jsonl` anew. `ids` are all rows in their order, also
+    /// Reads the results that a map's folder has, and writes `results.jsonl` again. `ids` are all rows in their order, also
     /// those that other processes run.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Results {
         let problem = |kind, message| TableProblem { kind, id: Some(id.to_owned()), path: Some(path.clone()), message };
         let row = match read_row(&record, id, Some(&self.job), &self.prices) {
             RowReading::Row(row, defect) => {
-                // A run that goes on may be writing the last line of its journal.
+                // A run that is running may be writing the last line of its journal.
                 let defect = defect.filter(|(kind, _)| row.state != RowState::Unfinished || *kind != ProblemKind::Torn);
                 self.problems.extend(defect.map(|(kind, message)| (id.to_owned(), problem(kind, message))));
                 *row
@@ -336,7 +336,7 @@ mod tests {
         other.finish().unwrap();
         assert_eq!(map.lines(), pairs(&[("a", "completed"), ("b", "stuck")]));
         assert_eq!(other.table().rows[2].state, RowState::Unfinished);
-        // The row runs anew.
+        // The row runs again.
         fs::remove_dir_all(map.at("rows/b")).unwrap();
         map.end("b", "completed", 0);
         map.end("c", "completed", 0);

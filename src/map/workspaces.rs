@@ -10,7 +10,7 @@ use crate::workspace::open_root::OpenRoot;
 /// The names of snapshots' folders. An id of a row doesn't begin with a dot.
 const SNAPSHOT_PREFIX: &str = ".snapshot-";
 
-/// Removes the folder of a snapshot, and the map's, the job's and the folder of all workspaces, as far as they are empty.
+/// Removes the folder of a snapshot, and the map's, the job's and the folder of all workspaces, if they are empty.
 fn remove_empty_folders(out: &OpenRoot, of_snapshot: &Path) {
     of_snapshot.ancestors().take(4).for_each(|folder| drop(out.remove_dir(folder)));
 }
@@ -95,7 +95,7 @@ impl RowWorkspaces {
         }
     }
 
-    /// Removes the workspace of a row that has ended for good.
+    /// Removes the workspace of a row that is final.
     ///
     /// # Errors
     /// If it can't be removed.

@@ -38,7 +38,7 @@ pub struct ServerSpec {
     /// The tools that agents list, by their names on the server. Absent: not known before the server has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolDefinitions>,
-    /// Why it didn't start, if the run goes on without it.
+    /// Why it didn't start, if the run continues without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }

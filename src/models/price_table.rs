@@ -138,7 +138,7 @@ enum Match {
 }
 
 impl Rule {
-    /// Whether a name in lower case matches, as far as that is known without compiling patterns.
+    /// Whether a name in lower case matches, if that is known without compiling patterns.
     fn matches(&self, name: &str) -> Match {
         let certain = |is_match| if is_match { Match::Yes } else { Match::No };
         match self {

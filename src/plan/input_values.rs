@@ -188,7 +188,7 @@ impl InputValues {
         self.files.push(source.clone());
     }
 
-    /// Sets the row of a file of rows, instead of an earlier one.
+    /// Sets the row of a rows file, instead of an earlier one.
     pub fn set_row(&mut self, source: &Arc<Source>, row: Row) {
         self.row = Some((Arc::clone(source), row));
     }

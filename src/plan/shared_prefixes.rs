@@ -7,7 +7,7 @@ use super::{Plan, PlannedAgent};
 
 /// How many rows must share a prefix for each of those that run at once. The rows that start together write it once each,
 /// for 0.75 times its input price more if the cache keeps it for an hour, which the first pause of more than five minutes
-/// saves again: without that cache, as many rows then write it anew for 1.15 times the price more than reading. With five
+/// saves again: without that cache, as many rows then write it again for 1.15 times the price more than reading. With five
 /// rows for each, a map without such a pause pays 0.15 times the price per row more at most.
 const MIN_ROWS_PER_JOB: usize = 5;
 

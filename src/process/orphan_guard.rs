@@ -67,7 +67,7 @@ impl OrphanGuard {
 
     fn report(&self, change: char, command: Pid) {
         if let Some(pipe) = &mut *self.0.lock().ignore_poison() {
-            // If the process was killed, the next commands go on without it.
+            // If the process was killed, the next commands continue without it.
             let _ = pipe.write_all(format!("{change} {}\n", command.as_raw_nonzero()).as_bytes());
         }
     }

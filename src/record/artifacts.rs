@@ -100,7 +100,7 @@ impl Recorder {
     /// removed.
     ///
     /// # Errors
-    /// If a file couldn't be written. The journal is complete all the same, unless it couldn't be flushed.
+    /// If a file couldn't be written. The journal is complete anyway, unless it couldn't be flushed.
     pub async fn finish(
         self: &Arc<Self>,
         plan: &Plan,
@@ -110,7 +110,7 @@ impl Recorder {
     ) -> io::Result<()> {
         let mut request = self.take_unflushed(PARENT);
         let file = match &self.slot {
-            // Other rows of the map go on meanwhile.
+            // Other rows of the map continue meanwhile.
             Some(_) => {
                 let (recorder, plan, result, changed) =
                     (Arc::clone(self), plan.clone(), result.clone(), changed.cloned());

@@ -143,7 +143,7 @@ pub(crate) fn temporary_in(folder: BorrowedFd<'_>) -> io::Result<NewFile> {
     NewFile::create(folder, TEMP_PREFIX, Mode::RUSR | Mode::WUSR)
 }
 
-/// Removes the temporary files that a killed process has left in a record, as far as possible.
+/// Removes the temporary files that a killed process has left in a record, if possible.
 pub(super) fn remove_temporary_files(record: &OpenRoot) {
     for folder in TEMP_DIRS {
         if let Ok(folder) = record.open_dir(Path::new(folder)) {

@@ -1,4 +1,4 @@
-//! Follows a run that goes on in another process: reads what its journals gain, and notices when the process is gone. Nothing
+//! Follows a run that is running in another process: reads what its journals gain, and notices when the process is gone. Nothing
 //! of the record is locked or changed.
 
 use std::io::{BufReader, ErrorKind, Seek, SeekFrom};

@@ -48,12 +48,12 @@ pub struct StartedRecord {
     pub started_at: Timestamp,
     /// Whether the record was made with our key.
     pub has_our_key: bool,
-    /// `None` if the run has ended for good.
+    /// `None` if the run is final.
     lock: Option<RecordLock>,
     key: Option<RecordKey>,
 }
 
-/// A run that is to start anew.
+/// A run that is to start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetAside {
     /// Whatever has run.
@@ -71,7 +71,7 @@ pub struct KeyedPath<'a> {
     pub folder: &'a Path,
     /// Whether `latest` next to the record links to it when it is created.
     pub links_latest: bool,
-    /// Whether a limit may be raised, so that a run that ended at one can go on.
+    /// Whether a limit may be raised, so that a run that ended at one can continue.
     pub raises_a_limit: bool,
     /// Which run is set aside if it has started: its record gets the next free number at the end of its name.
     pub set_aside: Option<SetAside>,
@@ -80,7 +80,7 @@ pub struct KeyedPath<'a> {
 }
 
 impl KeyedRecord {
-    /// Opens the record, and creates it if there is none. It is locked, unless its run has ended for good.
+    /// Opens the record, and creates it if there is none. It is locked, unless its run is final.
     ///
     /// # Errors
     /// If another process uses it ([`Error::InUse`]), something else is at its path, or it can't be read or created.
@@ -187,7 +187,7 @@ impl KeyedPath<'_> {
         Ok(recorder)
     }
 
-    /// Reads the record if its run has ended for good. This needs no lock: the result is written last, and then nothing
+    /// Reads the record if its run is final. This needs no lock: the result is written last, and then nothing
     /// changes any more.
     fn read_ended(&self) -> Result<Option<StartedRecord>, Error> {
         let can_go_on = |outcome: Outcome| outcome.can_be_resumed() || (self.raises_a_limit && outcome.is_a_limit());
@@ -221,7 +221,7 @@ impl KeyedPath<'_> {
 }
 
 impl StartedRecord {
-    /// Whether the run has ended for good.
+    /// Whether the run is final.
     pub fn has_ended(&self) -> bool {
         self.lock.is_none()
     }
@@ -229,7 +229,7 @@ impl StartedRecord {
     /// Continues the run.
     ///
     /// # Errors
-    /// The run has ended for good ([`Error::RunEnded`]), or its record is damaged.
+    /// The run is final ([`Error::RunEnded`]), or its record is damaged.
     pub fn resume(self) -> Result<ResumedRecord, Error> {
         let Some(lock) = self.lock else {
             let outcome = self.record.result.map(|result| result.outcome).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The lease of a record: which process owns it while its run goes on, and when that process last showed that it is alive.
+//! The lease of a record: which process owns it while its run lasts, and when that process last showed that it is alive.
 //!
 //! The folder's lock decides between processes of one machine that have opened the record on the same local file system. On
 //! all others, locks may not reach each other: those of two machines, and of two mounts of one folder in one machine. So the
@@ -36,7 +36,7 @@ use crate::error::{Error, TakenOver};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::is_local_filesystem;
 
-/// The file, which exists while a run goes on and after it was killed.
+/// The file, which exists while a run lasts and after it was killed.
 pub(super) const LEASE_FILE: &str = "lease";
 /// How often the owner counts.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl SeenLease {
         self.state.at
     }
 
-    /// Whether the owner has counted since the lease was looked at, or another process has taken it. Then the run goes on.
+    /// Whether the owner has counted since the lease was looked at, or another process has taken it. Then the run continues.
     pub fn has_changed(&self) -> bool {
         read(&self.record).is_none_or(|now| now != self.state)
     }
@@ -306,7 +306,7 @@ impl Lease {
         Err(Error::InUse { path: record.to_owned() })
     }
 
-    /// Removes the lease that a killed process has left in a locked record whose run has ended for good, unless another machine
+    /// Removes the lease that a killed process has left in a locked record whose run is final, unless another machine
     /// may have written it.
     pub(super) fn remove_left(record: &Path, opened: &File) {
         let is_of_this_machine = |state: &LeaseState| state.owner.as_ref().is_none_or(|owner| owner.device.is_some());
@@ -357,7 +357,7 @@ impl Lease {
         self.counter.write_flushed(agent, lines);
     }
 
-    /// How many lines of each journal were on the disk, as far as it is known.
+    /// How many lines of each journal were on the disk, if known.
     pub(super) fn flushed(&self) -> FlushedLines {
         self.counter.flushed.lock().ignore_poison().clone()
     }
@@ -425,7 +425,7 @@ impl Lease {
         name == LEASE_FILE || name == successor(&self.owner.id)
     }
 
-    /// Leaves the file to the next run of this process, because this run has ended for good: to remove a file and create
+    /// Leaves the file to the next run of this process, because this run is final: to remove a file and create
     /// another one takes some disks milliseconds. Where other machines may see the file, it is removed.
     pub(super) fn leave_to_next_run(&self) {
         if self.counter.is_remote {
@@ -556,7 +556,7 @@ pub(super) fn simulated_boot_id() -> Option<String> {
     boot
 }
 
-/// If the owner hasn't counted for this long, it checks whether the lease is still its own before it goes on.
+/// If the owner hasn't counted for this long, it checks whether the lease is still its own before it continues.
 fn late() -> Duration {
     observation() * 2 / 5
 }
@@ -752,7 +752,7 @@ fn boot_id() -> String {
 
 /// The time since the machine was started, suspended time included.
 fn boot_ms() -> u64 {
-    // Elsewhere, the monotonic clock goes on while the machine is suspended.
+    // Elsewhere, the monotonic clock keeps running while the machine is suspended.
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]

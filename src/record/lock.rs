@@ -97,7 +97,7 @@ pub fn has_lease(record: &Path) -> bool {
     std::fs::symlink_metadata(record.join(LEASE_FILE)).is_ok()
 }
 
-/// Removes the lease that a killed process has left in a record whose run has ended for good, if the lock says that no process
+/// Removes the lease that a killed process has left in a record whose run is final, if the lock says that no process
 /// of this machine uses the record, and no other machine can.
 pub fn remove_left_lease(record: &Path) {
     let Ok(opened) = open_folder(record) else { return };

@@ -1,5 +1,5 @@
 //! The record of a run: a folder with its journals and everything that is derived from them. This folder locks it, writes
-//! it while a run goes on, and finds, reads, resumes and rebuilds it.
+//! it while a run lasts, and finds, reads, resumes and rebuilds it.
 
 mod artifacts;
 mod attachments;

@@ -30,9 +30,9 @@ const MAX_JOURNAL_BYTES: u64 = 1 << 40;
 pub struct Overview {
     /// Its line in a table. The job, the name and the path aren't set.
     pub row: RunRow,
-    /// The lease that a process on another machine has or had. If it goes on counting, the run is going on.
+    /// The lease that a process on another machine has or had. If it keeps counting, the run is still running.
     pub remote: Option<SeenLease>,
-    /// How commands are confined, of a run that is going on.
+    /// How commands are confined, of a run that is running.
     pub sandbox: Option<String>,
 }
 

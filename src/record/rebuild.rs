@@ -37,7 +37,7 @@ impl Recorder {
         Self::rebuild_locked(folder, lock)
     }
 
-    /// Completes the record of a run that ended for good just before its process was killed: its journal has the end, and
+    /// Completes the record of a run that ended just before its process was killed: its journal has the end, and
     /// there is no `result.json` yet. Returns the lock if the record isn't such a record.
     ///
     /// # Errors

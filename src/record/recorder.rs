@@ -1,4 +1,4 @@
-//! Creates a run's folder and writes to it while the run goes on.
+//! Creates a run's folder and writes to it while the run lasts.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -58,7 +58,7 @@ pub struct Recorder {
     journals: Mutex<JournalSet>,
     /// An unnamed file that takes up space until it is closed. The system closes it even if the run is killed.
     reserve: Mutex<Option<File>>,
-    /// Held while the run goes on.
+    /// Held while the run lasts.
     pub(super) lock: RecordLock,
     /// Set until the run starts.
     unstarted: Mutex<Option<UnstartedRun>>,
@@ -382,7 +382,7 @@ pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Locks the folder of a run that isn't going on, and removes what a killed process has left there.
+/// Locks the folder of a run that isn't running, and removes what a killed process has left there.
 pub(super) fn take(folder: &Path) -> Result<(PathBuf, RecordLock), Error> {
     let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
     let lock = RecordLock::take(&folder)?;

@@ -1,4 +1,4 @@
-//! The slots of runs that go on at once in a map. A run that only waits for the disk gives its slot up, so that the next one
+//! The slots of runs that run at once in a map. A run that only waits for the disk gives its slot up, so that the next one
 //! begins meanwhile: disks are slow, and one flush serves many runs.
 
 use std::sync::Arc;

@@ -219,7 +219,7 @@ impl Sandbox {
     fn detect_tier(_: SandboxMode, policy: SandboxPolicy, _: Option<PathBuf>) -> Result<Self, SandboxUnavailable> {
         let seatbelt = seatbelt::Seatbelt::detect(&policy, Arc::new(Self::create_scratch_dirs(&policy)?))?;
         let limitation = "macOS can't end all processes of a command: one that starts a session of its own and whose parent \
-             ends at once goes on, confined";
+             ends at once continues, confined";
         Ok(Self::new(Backend::Seatbelt(Box::new(seatbelt)), Some(limitation.to_owned())))
     }
 

@@ -45,7 +45,7 @@ fn is_in_cache(path: &Path) -> bool {
 
 impl ChangeTracker {
     /// Those of the `ignored` files and folders that are new or changed since the baseline was taken; a folder, which ends with
-    /// `/`, if any file in it is. `tracked` are the files that the comparison covers all the same.
+    /// `/`, if any file in it is. `tracked` are the files that the comparison covers anyway.
     pub(super) fn new_ignored_paths(
         &self,
         ignored: Vec<PathBuf>,

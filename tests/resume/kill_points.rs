@@ -128,7 +128,7 @@ fn a_resumed_run_can_be_interrupted_repeatedly() {
 }
 
 #[test]
-#[ignore = "takes minutes: fifty turns, killed after each event and again while it goes on"]
+#[ignore = "takes minutes: fifty turns, killed after each event and again while it runs"]
 fn a_long_run_killed_after_any_event_resumes() {
     let work = Workload::long();
     let events = work.events();
@@ -139,7 +139,7 @@ fn a_long_run_killed_after_any_event_resumes() {
 }
 
 #[test]
-#[ignore = "takes minutes: fifty turns, killed amid each operation and again while it goes on"]
+#[ignore = "takes minutes: fifty turns, killed amid each operation and again while it runs"]
 fn a_long_run_killed_during_any_operation_resumes() {
     let work = Workload::long();
     let all = operations(&work);

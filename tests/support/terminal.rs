@@ -26,7 +26,7 @@ const SCROLLBACK: usize = 1_000;
 pub(crate) enum Narrowing {
     /// Lines are cut off, as in xterm.
     Cuts,
-    /// Lines are wrapped anew, and the cursor stays at its character, as in most terminals.
+    /// Lines are wrapped again, and the cursor stays at its character, as in most terminals.
     Wraps,
 }
 

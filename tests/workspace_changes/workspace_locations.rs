@@ -217,7 +217,7 @@ fn a_run_ended_by_a_signal_records_its_changes_and_resumes() {
     running.signal(Signal::TERM);
     running.wait().assert_code(143);
     assert_eq!(change_lines(&record(&folder).result()["changes"]), ["new.txt added +1 -0"]);
-    assert!(record(&folder).has("workspace.start"), "it can go on");
+    assert!(record(&folder).has("workspace.start"), "it can continue");
     let out = folder.home().join("runs").display().to_string();
     folder
         .legwork(&["show", "latest", "--rebuild", "--out", &out])

@@ -69,7 +69,7 @@ const MAX_NAMED: usize = 5;
 const MAP_EXIT_CODES: &str = "\
 Exit codes: 0 if all rows completed; 1 if a row ended without success; 2 for a usage error, or if a row's record belongs to \
 another plan; 3 if the job or a row is invalid (then no row is run); 4 if a limit of the map was reached; 5 if the environment \
-or the provider doesn't allow a row to run; 75 if a row can go on later, by the same command; 128 plus the signal number after \
+or the provider doesn't allow a row to run; 75 if a row can continue later, by the same command; 128 plus the signal number after \
 a signal.";
 
 /// Options of `legwork map`.
@@ -93,7 +93,7 @@ pub(super) struct MapArgs {
     /// How many rows run at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     jobs: u32,
-    /// The name of the map; default: map- and the name of the file of rows
+    /// The name of the map; default: map- and the name of the rows file
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Limit the whole map; may be repeated
@@ -102,7 +102,7 @@ pub(super) struct MapArgs {
     /// holds for this process. The limits of the job hold for each row.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     limit: Vec<String>,
-    /// Run rows anew that have ended before
+    /// Run rows again that have ended before
     ///
     /// `failed` are those that ended with exit code 1 or 4. Their earlier records are kept, with a number after their names.
     #[arg(long, value_enum, value_name = "WHICH")]
@@ -156,11 +156,11 @@ impl From<IsolateArg> for Isolation {
 struct CheckedRows {
     /// The numbers of the rows of this shard, by what is to do with them.
     to_run: Vec<usize>,
-    /// How many rows have ended for good.
+    /// How many rows are final.
     ended: usize,
-    /// How many of `to_run` go on.
+    /// How many of `to_run` continue.
     resumed: usize,
-    /// Those of `to_run` that `--retry` runs anew, by id, and when they have ended before.
+    /// Those of `to_run` that `--retry` runs again, by id, and when they have ended before.
     retried: HashMap<String, Timestamp>,
     /// Those of `ended` whose records were made on another machine or with another key.
     foreign: Vec<String>,
@@ -168,7 +168,7 @@ struct CheckedRows {
     with_lease: Vec<String>,
     /// Why rows of this shard can't run, by id: what has the names of their records can't be used.
     unusable: BTreeMap<String, String>,
-    /// What is wrong with the records of ended rows that can be used all the same, a message each.
+    /// What is wrong with the records of ended rows that can be used anyway, a message each.
     defects: Vec<String>,
     /// The plan of the first row that runs, or of the first row.
     first: RowPlan,
@@ -219,7 +219,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         count => format!(", {count} can't run"),
     };
     let summary = format!(
-        "{name}: {}{}: {} ended before, {} to go on, {} to start{unusable}",
+        "{name}: {}{}: {} ended before, {} to continue, {} to start{unusable}",
         pluralize(rows.rows.len() as u64, "row"),
         shard.map(|shard| format!(", {of_shard} of them in shard {shard}")).unwrap_or_default(),
         checked.ended,
@@ -338,7 +338,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     if !unstarted.is_empty() {
         let count = pluralize(unstarted.len() as u64, "row");
-        env.console.eprint_problem(&format!("not started: {count}; the same command goes on"));
+        env.console.eprint_problem(&format!("not started: {count}; the same command continues the map"));
     }
     if setup.folder.path.is_dir() {
         print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
@@ -429,7 +429,7 @@ fn has_completed(results: &Results) -> bool {
     results.table().rows.iter().all(|row| row.exit_code == Some(0))
 }
 
-/// The name of a map whose name isn't given: that of the file of rows, or what of it can name a folder.
+/// The name of a map whose name isn't given: that of the rows file, or what of it can name a folder.
 pub(super) fn default_map_name(rows: &Path) -> String {
     readable_id(&format!("map-{}", rows.file_stem().unwrap_or_default().to_string_lossy()))
 }
@@ -517,7 +517,7 @@ fn check_all(
             false => Ok(RowState::New),
         };
         let state = match recorded_state() {
-            // The other rows run all the same.
+            // The other rows run anyway.
             Err(error @ Error::NotARecord { .. }) => {
                 let advice = advice_for(&folder.row(id), &error);
                 unusable.insert(id.clone(), format!("the row `{id}` can't run: {error}{advice}"));
@@ -568,7 +568,7 @@ fn check_all(
     retried.sort_unstable();
     to_run.extend(retried.iter().map(|(_, number)| *number));
     let retried = retried.into_iter().map(|(ended_at, number)| (rows.rows[number].id.clone(), ended_at)).collect();
-    // A file of rows has at least one.
+    // A rows file has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
     Ok(CheckedRows { to_run, ended, resumed, retried, foreign, with_lease, unusable, defects, first, shared_prefixes })
 }
@@ -577,9 +577,9 @@ fn check_all(
 fn advice_for(record: &Path, error: &Error) -> &'static str {
     match error {
         Error::NotARecord { path, .. } if path.ends_with(RESULT_FILE) && Record::has_started(record) => {
-            "; remove that file, and the row goes on from its journal"
+            "; remove that file, and the row continues from its journal"
         }
-        _ => "; move the record away, and the row starts anew",
+        _ => "; move the record away, and the row starts again",
     }
 }
 
@@ -798,7 +798,7 @@ fn note_other_rows(folder: &MapFolder, ids: &[String], env: &CliEnv) {
         return;
     }
     env.console.warning(&format!(
-        "the map has records of {} that the file of rows doesn't have (any more): {}; they are kept, and aren't part of the \
+        "the map has records of {} that the rows file doesn't have (any more): {}; they are kept, and aren't part of the \
          results",
         pluralize(others.len() as u64, "row"),
         first_names(&others),

@@ -1,5 +1,5 @@
 //! What the rows of a map learn from each other while their provider is down: no further row starts, one row tries again after
-//! growing pauses, and all go on when the provider has replied to any of them.
+//! growing pauses, and all continue when the provider has replied to any of them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ struct Outage {
 /// What a row that couldn't reach its provider does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterFailure {
-    /// It goes on when the provider is back. The first row of an outage says so.
+    /// It continues when the provider is back. The first row of an outage says so.
     Wait {
         /// Whether it is the first.
         is_first: bool,
@@ -79,7 +79,7 @@ impl OutageGate {
         Start::Now
     }
 
-    /// Takes the events of a row that starts or goes on.
+    /// Takes the events of a row that starts or continues.
     pub(super) fn watch(self: &Arc<Self>) -> Arc<RowWatch> {
         Arc::new(RowWatch { gate: Arc::clone(self), requested_at: Mutex::new(Instant::now()) })
     }

@@ -14,7 +14,7 @@ use crate::record::{Record, is_set_aside};
 use crate::redaction::Redactor;
 use crate::run::ResumeState;
 
-/// The exit code if a row has ended badly.
+/// The exit code if a row has failed.
 pub(super) const EXIT_FAILED: u8 = 1;
 /// The exit code if a limit was reached.
 pub(super) const EXIT_LIMIT: u8 = 4;
@@ -29,9 +29,9 @@ pub(super) struct RowPlan {
 pub(super) enum RowState {
     /// No run has started in it.
     New,
-    /// Its run can go on, or goes on in another process.
+    /// Its run can continue, or continues in another process.
     GoesOn,
-    /// Its run has ended for good.
+    /// Its run is final.
     Ended {
         result: Box<RunResult>,
         /// Whether the record was made on another machine or with another key.
@@ -43,7 +43,7 @@ pub(super) enum RowState {
     OtherPlan(String),
 }
 
-/// Which rows `--retry` runs anew.
+/// Which rows `--retry` runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Retry {
     /// Those that ended with exit code 1 or 4
@@ -122,7 +122,7 @@ fn not_a_record(folder: &Path, why: String) -> Error {
     Error::NotARecord { path: folder.to_owned(), why }
 }
 
-/// Whether the run of a row has ended for good. A row that reached a limit of the map goes on when that is higher.
+/// Whether the run of a row is final. A row that reached a limit of the map continues when that is higher.
 pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
     let reached_map_limit =
         || record.journals().ok().and_then(ResumeState::new).is_some_and(|state| state.reached_map_limit());
@@ -132,12 +132,12 @@ pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
     }
 }
 
-/// Whether the run of the record in a folder has ended for good.
+/// Whether the run of the record in a folder is final.
 pub(super) fn has_ended_in(folder: &Path) -> bool {
     ended_result(folder).is_some()
 }
 
-/// Whether the workspace of a row isn't needed any more: its run has ended for good, and its patch has all changes.
+/// Whether the workspace of a row isn't needed any more: its run is final, and its patch has all changes.
 pub(super) fn needs_no_workspace(folder: &Path) -> bool {
     ended_result(folder).is_some_and(|result| result.changes_incomplete.is_none())
 }

@@ -56,7 +56,7 @@ pub(super) struct MapRunner<'a> {
     pub(super) jobs: usize,
     /// After how many failures no more rows start.
     pub(super) max_failures: Option<u32>,
-    /// The rows that run anew, by id, and when they have ended before.
+    /// The rows that run again, by id, and when they have ended before.
     pub(super) retried: HashMap<String, Timestamp>,
     pub(super) env: &'a CliEnv,
     pub(super) job: &'a ConnectedJob<'a>,
@@ -118,7 +118,7 @@ impl MapRunner<'_> {
         schedule::run_rows(rows, self.jobs, &may_start, &run)
     }
 
-    /// Runs a row. Returns whether it is to go on when its provider is back.
+    /// Runs a row. Returns whether it is to continue when its provider is back.
     async fn run_row(&self, number: usize, slot: Arc<RunSlot>) -> bool {
         let id = &self.rows.rows[number].id;
         let watch = self.outages.watch();
@@ -163,7 +163,7 @@ impl MapRunner<'_> {
                     why.push_str(&format!(". {}", hint.trim_end_matches('.')));
                 }
                 self.progress.row_ended(id, label, Err(&why), is_failure(error.exit_code()));
-                // The row hasn't ended badly: something around it keeps it from running.
+                // The row hasn't failed: something around it keeps it from running.
                 let code = match error.exit_code() {
                     EXIT_USAGE | EXIT_INVALID => EXIT_ENVIRONMENT,
                     code => code,
@@ -267,7 +267,7 @@ fn shown(path: &Path) -> String {
 }
 
 impl MapRunner<'_> {
-    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not go on in half a folder,
+    /// Whether the map's folder is still there. If it isn't, that is why the map ends: its rows must not continue in half a folder,
     /// without the ledger.
     fn has_folder(&self) -> bool {
         let same = fs::metadata(&self.folder.path).and_then(|found| {
@@ -296,7 +296,7 @@ impl MapRunner<'_> {
             make_workspace: &|| self.workspaces.make(id).map(drop).map_err(isolation_error),
             links_latest: false,
             is_row: true,
-            // Another process may have run the row anew since all rows were checked.
+            // Another process may have run the row again since all rows were checked.
             set_aside: self.retried.get(id).copied().map(SetAside::EndedAt),
             now: (self.env.clock)(),
         };
@@ -321,7 +321,7 @@ impl MapRunner<'_> {
         Ok(OpenedRow::Open(Box::new((setup, open.record))))
     }
 
-    /// Removes the workspace of a row that has ended for good.
+    /// Removes the workspace of a row that is final.
     fn remove_workspace(&self, id: &str) {
         if let Err(error) = self.workspaces.remove(id) {
             self.progress.warning(id, &format!("its workspace can't be removed: {error}"));

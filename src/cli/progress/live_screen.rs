@@ -24,7 +24,7 @@ pub(super) type Size = (usize, usize);
 /// The live lines on stderr.
 ///
 /// Between redraws, the cursor is at the beginning of the first line. When the size of the terminal changes, some terminals
-/// wrap the lines anew and others cut them off. In both, everything from the cursor on is ours and can be erased, so no line
+/// wrap the lines again and others cut them off. In both, everything from the cursor on is ours and can be erased, so no line
 /// remains.
 #[derive(Debug, Default)]
 pub(super) struct LiveScreen {

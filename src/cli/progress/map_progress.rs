@@ -110,7 +110,7 @@ impl MapProgress {
         Self { shown, ticker: Mutex::new(ticker) }
     }
 
-    /// Shows a row that starts or goes on.
+    /// Shows a row that starts or continues.
     pub(in crate::cli) fn row_started(
         &self,
         id: &str,
@@ -241,7 +241,7 @@ impl ShownMap {
         if let Some(screen) = &self.screen {
             screen.end();
         }
-        self.console.eprint("stopping the rows that run; the same command goes on with them later");
+        self.console.eprint("stopping the rows that run; the same command continues them later");
         self.heartbeat.line_printed();
     }
 

@@ -45,7 +45,7 @@ enum Display {
 }
 
 impl RunProgress {
-    /// For a run that is about to start or to go on. Live lines are drawn if `is_live` is set and stderr is a terminal.
+    /// For a run that is about to start or to continue. Live lines are drawn if `is_live` is set and stderr is a terminal.
     pub(in crate::cli) fn start(
         env: &CliEnv,
         is_live: bool,

@@ -94,7 +94,7 @@ struct RunningCall {
 }
 
 impl RunStatus {
-    /// Of a run that is about to start, or to go on after what is recorded of it.
+    /// Of a run that is about to start, or to continue after what is recorded of it.
     pub(super) fn new(plan: &Plan, prices: &Prices, earlier: Option<&ResumeState>) -> Self {
         let models = |agent: &PlannedAgent| agent.models().cloned().collect::<Vec<_>>();
         let mut status = Self {

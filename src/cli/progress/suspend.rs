@@ -32,7 +32,7 @@ fn handle_signals() {
     runtime.block_on(async {
         let Ok(mut stops) = signal(SignalKind::from_raw(Signal::TSTP.as_raw())) else { return };
         while stops.recv().await.is_some() {
-            // The system doesn't stop a process either that nothing can let go on.
+            // The system doesn't stop a process either that nothing can let continue.
             if is_job_of_a_shell() {
                 output_queue::pause_live_lines();
                 let _ = kill_process(getpid(), Signal::STOP);

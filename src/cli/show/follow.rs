@@ -1,4 +1,4 @@
-//! `legwork show --follow`: shows a run while it goes on in another process.
+//! `legwork show --follow`: shows a run while it runs in another process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -108,7 +108,7 @@ impl RunEnd {
         let (end, started) = (&mut self.end, &mut self.started);
         self.tail.read(|JournalEntry { event, .. }| match event {
             Event::RunFinished(finished) => *end = Some(finished),
-            // The run goes on after an earlier end.
+            // The run continues after an earlier end.
             Event::Resumed(_) => *end = None,
             Event::CallStarted(call) => started.extend(call.child),
             _ => {}

@@ -1,4 +1,4 @@
-//! `legwork show`: prints what happened in a run, follows it while it goes on, opens its report, or rebuilds its record.
+//! `legwork show`: prints what happened in a run, follows it while it runs, opens its report, or rebuilds its record.
 
 mod follow;
 mod pager;
@@ -45,7 +45,7 @@ pub(super) struct ShowArgs {
     /// Show only what went wrong: failed calls and checks, retries, limits, discarded replies
     #[arg(long, conflicts_with = "follow")]
     errors: bool,
-    /// Show a run while it goes on, until it ends
+    /// Show what happens in a run until it ends
     #[arg(long)]
     follow: bool,
     /// Print to the terminal directly, without $LEGWORK_PAGER, $PAGER or less

@@ -59,7 +59,7 @@ fn full_stop(text: &str) -> String {
     if text.ends_with(['.', '!', '?', ':']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// What to do next: a hint, and the command that continues the run if it can go on.
+/// What to do next: a hint, and the command that continues the run if it can continue.
 pub(super) fn next_steps(conversation: &Conversation) -> (Option<String>, Option<String>) {
     let hint = conversation.result.as_ref().and_then(|result| result.error.as_ref()?.hint.clone());
     let run_id = match (&conversation.result, &conversation.started) {

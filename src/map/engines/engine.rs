@@ -17,7 +17,7 @@ pub struct MapCommand<'a> {
     pub words: &'a [String],
     /// The map's folder: OUT/JOB/MAP.
     pub folder: &'a str,
-    /// The file of rows.
+    /// The rows file.
     pub rows: &'a str,
     /// The column with the ids of the rows.
     pub id: Option<&'a str>,

@@ -14,10 +14,10 @@ pub use self::row_reader::{ColumnOptions, MAX_ROWS, Rows, id_mistake, name_mista
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::job::Job;
 
-/// The greatest size of a file of rows in bytes: 256 MiB.
+/// The greatest size of a rows file in bytes: 256 MiB.
 pub const MAX_FILE_BYTES: usize = 256 << 20;
 
-/// The format of a file of rows.
+/// The format of a rows file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowFormat {
     /// Comma-separated values (RFC 4180) with a header line.
@@ -44,7 +44,7 @@ impl RowFormat {
     }
 }
 
-/// Reads a file of rows for a job. There are at most 1,000 findings and one that counts the rest.
+/// Reads a rows file for a job. There are at most 1,000 findings and one that counts the rest.
 ///
 /// # Errors
 /// The mistakes of a file without a valid row, or whose columns aren't those of the job.
@@ -90,7 +90,7 @@ fn read_rows(format: RowFormat, mut reader: RowReader<'_>) -> Result<Rows, Vec<D
 fn decode(name: &str, content: Vec<u8>) -> Result<Arc<Source>, Box<Diagnostic>> {
     let nowhere = || SourceSpan { source: Source::new(name, ""), range: 0..0 };
     if content.len() > MAX_FILE_BYTES {
-        let finding = Diagnostic::error("too-large", nowhere(), "the file of rows is larger than 256 MiB");
+        let finding = Diagnostic::error("too-large", nowhere(), "the rows file is larger than 256 MiB");
         return Err(Box::new(finding.help("split it, and put long texts into files that the agents can read")));
     }
     let text = String::from_utf8(content).map_err(|error| {

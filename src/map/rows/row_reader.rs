@@ -36,7 +36,7 @@ pub struct Rows {
     pub findings: Vec<Diagnostic>,
 }
 
-/// What the columns of a file of rows are for.
+/// What the columns of a rows file are for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ColumnOptions<'a> {
     /// The column with the ids of the rows. It needn't be an input.
@@ -201,7 +201,7 @@ impl<'a> RowReader<'a> {
         let input = job.inputs().find(|(declared, _)| declared.value == name).map(|(_, input)| input);
         match input {
             Some(input) if input.is_secret() => {
-                let message = format!("the input `{name}` is secret, and a file of rows is kept in the record");
+                let message = format!("the input `{name}` is secret, and a rows file is kept in the record");
                 self.error("secret-column", range, message, format!("give it with `--set-env {name}=VARIABLE`"));
                 None
             }

@@ -81,7 +81,7 @@ fn every_mistake_has_its_line_and_column() {
             None,
             vec![
                 "1:6 unknown-input the job has no input `paht`",
-                "1:11 secret-column the input `token` is secret, and a file of rows is kept in the record",
+                "1:11 secret-column the input `token` is secret, and a rows file is kept in the record",
                 "1:17 duplicate-input the header has the column `path` twice",
             ],
         ),
@@ -99,7 +99,7 @@ fn every_mistake_has_its_line_and_column() {
             "r.csv",
             "token,path\na,b\nc,d\n",
             Some("token"),
-            vec!["1:1 secret-column the input `token` is secret, and a file of rows is kept in the record"],
+            vec!["1:1 secret-column the input `token` is secret, and a rows file is kept in the record"],
         ),
         (
             "r.jsonl",

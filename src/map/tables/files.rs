@@ -105,7 +105,7 @@ impl TableFiles {
         self.positions.get(id).map(|at| self.table.rows[*at].state)
     }
 
-    /// Appends a line to `results.jsonl`. A file that is missing or doesn't end with a whole line is written anew, and so is one
+    /// Appends a line to `results.jsonl`. A file that is missing or doesn't end with a whole line is written again, and so is one
     /// that a command has replaced by a link or a pipe.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl TableFiles {
     /// Writes `results.jsonl`, `results.csv` and `report.html` with the rows in their order.
     ///
     /// # Errors
-    /// If a file can't be written. Each file is complete all the same, as it was before or as it is now.
+    /// If a file can't be written. Each file is complete anyway, as it was before or as it is now.
     pub fn write(&mut self) -> io::Result<()> {
         self.write_jsonl()?;
         self.write_for_people()

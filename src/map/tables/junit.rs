@@ -7,7 +7,7 @@ use crate::formats::junit::{TestCase, TestProblem, TestSuite, document};
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;
 
-/// All rows of a map. A row that ended badly is a failure; one that hasn't ended, or whose environment or provider failed, is
+/// All rows of a map. A row that failed is a failure; one that hasn't ended, or whose environment or provider failed, is
 /// an error. Rows beyond the limit are left out only if they completed.
 pub(super) fn report(table: &MapTable) -> String {
     let rows = table.rows.iter().enumerate().filter(|(at, row)| *at < MAX_ROWS || !row.is_good());

@@ -12,7 +12,7 @@ use crate::text::truncate;
 
 /// The version of the lines of `results.jsonl`.
 pub const TABLE_FORMAT: u32 = 1;
-/// The exit code if the same command can go on with a row later.
+/// The exit code if the same command can continue a row later.
 pub const EXIT_TEMPORARY: u8 = 75;
 /// How many inputs, and how many fields of results, have columns of their own in tables for people.
 pub(super) const MAX_SHOWN_COLUMNS: usize = 10;
@@ -33,7 +33,7 @@ const MAX_TEXT_BYTES: usize = 256 << 20;
 pub enum RowState {
     /// The run has ended.
     Ended,
-    /// The run goes on, or it was killed.
+    /// The run continues, or it was killed.
     Unfinished,
     /// No run has started yet.
     NotStarted,
@@ -214,7 +214,7 @@ impl RowSummary {
         self.outcome.map_or_else(|| self.state.name().to_owned(), |outcome| outcome.to_string())
     }
 
-    /// The exit code of the row alone: that of its run, 75 if the run can start or go on, or 5 if its record can't be used.
+    /// The exit code of the row alone: that of its run, 75 if the run can start or continue, or 5 if its record can't be used.
     pub fn code(&self) -> u8 {
         match (self.exit_code, self.state) {
             (Some(code), _) => code,
@@ -258,7 +258,7 @@ pub enum ProblemKind {
     Duplicate,
     /// The row ended more than once, in different ways.
     Conflict,
-    /// The row isn't in the file of rows.
+    /// The row isn't in the rows file.
     Unexpected,
 }
 
@@ -363,8 +363,8 @@ impl MapTable {
         }
     }
 
-    /// The exit code of the whole map: 75 if some row can go on or hasn't started, else 5 if the environment or a provider
-    /// failed for good or a record can't be used, else 1 if some row ended badly, 4 if rows only reached a limit, or 0.
+    /// The exit code of the whole map: 75 if some row can continue or hasn't started, else 5 if the environment or a provider
+    /// failed permanently or a record can't be used, else 1 if some row failed, 4 if rows only reached a limit, or 0.
     pub fn exit_code(&self) -> u8 {
         self.exit_code_of(|row| Some(row.code()))
     }

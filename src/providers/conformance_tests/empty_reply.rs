@@ -14,7 +14,7 @@ async fn an_empty_first_reply_is_retried_and_then_a_failure() {
         assert_eq!((reply.unwrap().text().as_str(), requests), ("Hello ä€😀", 3));
         let retries = seen.retries.lock().unwrap().clone();
         assert!(retries.iter().all(|retry| retry.reason.ends_with("sent an empty reply")), "{retries:?}");
-        assert!(retries.iter().all(|retry| retry.usage.prompt() > 0), "it was paid all the same: {retries:?}");
+        assert!(retries.iter().all(|retry| retry.usage.prompt() > 0), "it was paid anyway: {retries:?}");
         let (fault, _, requests) = ask_once(&*dialect, vec![nothing(&*dialect)]).await;
         let fault = fault.unwrap_err();
         assert_eq!((fault.kind, requests), (ProviderErrorKind::Failed, 3));

@@ -111,7 +111,7 @@ impl FileState {
         }
     }
 
-    /// Records anything but a folder anew, unless it is unchanged.
+    /// Records anything but a folder again, unless it is unchanged.
     pub(super) fn recapture_file(mut self, folder: &OwnedFd, name: &OsStr, budget: &mut SnapshotBudget) -> Self {
         if self.is_unchanged_file(folder, name) { self } else { Self::capture_file(folder, name, budget) }
     }
