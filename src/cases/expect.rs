@@ -148,7 +148,7 @@ impl Commit {
 
 /// The schema of `expect.yaml`, draft 7, for editors.
 pub fn expect_schema() -> serde_json::Value {
-    crate::schema::editor_schema_of::<Expect>()
+    crate::editor_schema::editor_schema_of::<Expect>()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use super::output::Console;
-use crate::agent_files::WorkspaceFiles;
+use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::git::{GitProgram, Repository, is_worktree_root};

@@ -11,7 +11,7 @@ use super::env::CliEnv;
 use crate::diagnostic::Source;
 use crate::error::Error;
 use crate::lints::{self, JobTrust, UserConfig};
-use crate::{agent_files, job, schema};
+use crate::{context_files, editor_schema, job};
 
 /// Options of `legwork init`.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub(super) fn init(options: &InitArgs, env: &CliEnv) -> Result<u8, Error> {
     })?;
     let context = proposed_context(&options.name, env);
     new.write_all(job_template(&options.name, context.unwrap_or_default()).as_bytes()).map_err(failed(&file))?;
-    fs::write(&schema_file, format!("{:#}\n", schema::job_schema())).map_err(failed(&schema_file))?;
+    fs::write(&schema_file, format!("{:#}\n", editor_schema::job_schema())).map_err(failed(&schema_file))?;
     env.console.eprint(&format!(
         "Wrote {file} and {schema} (for editors).\n\n  legwork validate {file}\n  legwork run {file} --dry-run\n  \
          ANTHROPIC_API_KEY=... legwork run {file}\n\nSave a good run as a test of the job, which needs no key:\n\n  ANTHROPIC_API_KEY=... legwork run {file} --save-case good\n  legwork test {file}",
@@ -73,7 +73,7 @@ fn proposed_context(name: &str, env: &CliEnv) -> Option<&'static str> {
     checked
         .findings
         .iter()
-        .all(|finding| !agent_files::RULES.iter().any(|rule| rule.code == finding.code))
+        .all(|finding| !context_files::RULES.iter().any(|rule| rule.code == finding.code))
         .then_some(CONTEXT)
 }
 
@@ -84,7 +84,7 @@ fn can_write_schema(schema_file: &Path) -> bool {
     }
     let Ok(existing) = fs::read(schema_file) else { return !schema_file.exists() };
     let existing = serde_json::from_slice::<Value>(&existing).unwrap_or_default();
-    existing["title"] == schema::job_schema()["title"]
+    existing["title"] == editor_schema::job_schema()["title"]
 }
 
 fn job_template(name: &str, context: &str) -> String {

@@ -52,6 +52,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use self::env::CliEnv;
 use self::output::Console;
 use crate::cases;
+use crate::editor_schema;
 use crate::error::Error;
 use crate::formats::run_table;
 use crate::lints::provider_keys;
@@ -62,7 +63,6 @@ use crate::redaction::is_secret_name;
 #[cfg(target_os = "linux")]
 use crate::sandbox::kill_guard;
 use crate::sandbox::restorer;
-use crate::schema;
 
 /// Run agent jobs declared in YAML: unattended, bounded, recorded
 ///
@@ -316,10 +316,10 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Init(options) => init::init(&options, env),
         Command::Schema { kind } => {
             let schema = match kind {
-                SchemaKind::Job => schema::job_schema(),
-                SchemaKind::Script => schema::script_schema(),
-                SchemaKind::Result => schema::result_schema(),
-                SchemaKind::Events => schema::event_schema(),
+                SchemaKind::Job => editor_schema::job_schema(),
+                SchemaKind::Script => editor_schema::script_schema(),
+                SchemaKind::Result => editor_schema::result_schema(),
+                SchemaKind::Events => editor_schema::event_schema(),
                 SchemaKind::Runs => run_table::schema(),
                 SchemaKind::Expect => cases::expect_schema(),
             };

@@ -15,7 +15,7 @@ use super::execute::{RunSetup, check_cost_limit, connect_providers, server_scrip
 use super::read_files;
 use super::sandbox_options::SandboxOptions;
 use crate::agent::{MapShare, RunGates};
-use crate::agent_files::WorkspaceFiles;
+use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;

@@ -14,7 +14,7 @@ use super::read_files;
 use super::resume::{print_permissions, runs_folder};
 use super::sandbox_options::SandboxOptions;
 use crate::agent::ToolDeps;
-use crate::agent_files::WorkspaceFiles;
+use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::error::Error;
 use crate::job::Job;

@@ -112,7 +112,7 @@ impl JsonSchema for ToolEntry {
         "ToolEntry".into()
     }
 
-    /// Any tool; [`crate::schema`] adds the existing ones.
+    /// Any tool; [`crate::editor_schema`] adds the existing ones.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "anyOf": [{ "type": "string" }, { "type": "object", "minProperties": 1, "maxProperties": 2 }],

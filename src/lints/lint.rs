@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::agent_files::AgentFiles;
+use crate::context_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Rule, Severity, Source, SourceSpan};
 use crate::job::Job;
 use crate::mcp::ToolLock;

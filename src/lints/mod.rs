@@ -38,7 +38,7 @@ mod valid_job;
 
 use std::sync::Arc;
 
-use crate::agent_files::WorkspaceFiles;
+use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, OmittedFindings, Rule, Severity, Source, SourceSpan};
 use crate::job::{self, Job};
 use crate::mcp::ToolLock;
@@ -46,7 +46,7 @@ use crate::providers::replay;
 use crate::providers::user_servers;
 use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
-use crate::{agent_files, json_schema, toml_file};
+use crate::{context_files, json_schema, toml_file};
 
 pub use checks::{ambiguous_condition, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
@@ -102,7 +102,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         replay::RULES,
         user_servers::RULES,
     ];
-    let others = of_files.into_iter().chain([crate::tools::RULES, agent_files::RULES, suppressions::RULES]);
+    let others = of_files.into_iter().chain([crate::tools::RULES, context_files::RULES, suppressions::RULES]);
     LINTS.iter().map(|lint| lint.rules).chain(others).flatten()
 }
 
@@ -163,7 +163,7 @@ pub fn check_in(
     let untrusted_workspace = workspace
         .filter(|_| origin == JobTrust::Untrusted)
         .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
-    let files = agent_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
+    let files = context_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
     let has_servers = !job.mcp.is_empty() && !own.skips_tool_lock;
     let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
     let subject = LintContext {

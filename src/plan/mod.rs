@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agent_files::AgentFiles;
+use crate::context_files::AgentFiles;
 use crate::diagnostic::Rule;
 use crate::job::{
     Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace, allows_model_name, model_tool_names,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::read_files;
-use crate::agent_files::WorkspaceFiles;
+use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::Job;
 use crate::lints::{self, JobTrust, UserConfig};

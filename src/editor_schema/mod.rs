@@ -1,7 +1,7 @@
 //! JSON Schemas of our files, made from the types and tables that read them.
 
 mod dynamic_enums;
-mod editor_schema;
+mod tidy;
 mod events;
 #[cfg(test)]
 mod tests;
@@ -21,11 +21,11 @@ use crate::providers::replay::ScriptFile;
 /// It has no references: draft 7 ignores keywords next to one, such as the descriptions and defaults that editors show.
 pub fn job_schema() -> Value {
     let mut schema = inlined_schema::<Job>();
-    editor_schema::drop_nulls(&mut schema);
-    editor_schema::tidy_for_editors(&mut schema);
+    tidy::drop_nulls(&mut schema);
+    tidy::tidy_for_editors(&mut schema);
     dynamic_enums::fill_enums(&mut schema);
-    editor_schema::nest_fallbacks(&mut schema);
-    editor_schema::describe(&mut schema);
+    tidy::nest_fallbacks(&mut schema);
+    tidy::describe(&mut schema);
     schema
 }
 
@@ -37,9 +37,9 @@ pub fn script_schema() -> Value {
 /// The schema of another file for editors, draft 7.
 pub fn editor_schema_of<T: JsonSchema>() -> Value {
     let mut schema = inlined_schema::<T>();
-    editor_schema::merge_nullable_choice(&mut schema);
-    editor_schema::tidy_for_editors(&mut schema);
-    editor_schema::describe(&mut schema);
+    tidy::merge_nullable_choice(&mut schema);
+    tidy::tidy_for_editors(&mut schema);
+    tidy::describe(&mut schema);
     schema
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::editor_schema;
+use super::tidy;
 use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
 use crate::lints::provider_keys;
 use crate::process::WITHHELD;
@@ -32,7 +32,7 @@ pub(super) fn fill_enums(schema: &mut Value) {
 
 /// Restricts the name of a model to possible providers, and its options to those that the provider supports.
 fn restrict_models(schema: &mut Value) {
-    editor_schema::each(schema, &mut |parts| {
+    tidy::each(schema, &mut |parts| {
         if parts.get("pattern").is_some_and(|pattern| pattern == MODEL_PATTERN) {
             // The user's own server can have any name. The path of a script may contain spaces; a model's name can't.
             let any_name = NAME_PATTERN.trim_matches(['^', '$']);
@@ -100,7 +100,7 @@ fn exclude_env_variables(variable: &mut Map<String, Value>) {
 fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     let tools: Vec<&Builtin> = TOOLS.iter().filter(|tool| has(tool)).collect();
     let mut names = Map::from_iter([("type".to_owned(), json!("string"))]);
-    editor_schema::set_described_values(&mut names, tools.iter().map(|tool| (json!(tool.name), first_sentence(tool))));
+    tidy::set_described_values(&mut names, tools.iter().map(|tool| (json!(tool.name), first_sentence(tool))));
     let mut with_options = Map::new();
     let mut snippets = Vec::new();
     let mut twice = Vec::new();
@@ -110,8 +110,8 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
             Some(Value::Object(mut own)) => {
                 own.shift_remove("$schema");
                 let mut own = Value::Object(own);
-                editor_schema::drop_nulls(&mut own);
-                editor_schema::tidy_for_editors(&mut own);
+                tidy::drop_nulls(&mut own);
+                tidy::tidy_for_editors(&mut own);
                 let first = own["properties"].as_object().and_then(|options| options.keys().next().cloned());
                 own["type"] = json!(["object", "null"]);
                 snippets.push(json!({

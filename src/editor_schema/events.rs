@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::editor_schema::each;
+use super::tidy::each;
 use crate::event::{Event, FORMAT};
 
 /// The schema of one line of a journal in the current format, draft 2020-12. The form of `data` depends on `type`: there is
