@@ -16,7 +16,7 @@ pub(crate) struct TestFolder {
 
 impl TestFolder {
     pub(crate) fn new() -> Self {
-        Self::new_in(&std::env::temp_dir())
+        Self::new_in(&plain_temp_dir())
     }
 
     /// A folder elsewhere, or with the other temporary folders if that place isn't writable.
@@ -154,4 +154,11 @@ impl Drop for TestFolder {
             assert!(ended.exited_with(0) || ended.exited_with(2), "a run doesn't replay\n{}", ended.full_output());
         }
     }
+}
+
+/// The folder of temporary files, or `/tmp` if a shell would split its path: tests write paths into scripts.
+fn plain_temp_dir() -> PathBuf {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+@".contains(letter);
+    let folder = std::env::temp_dir();
+    if folder.to_string_lossy().chars().all(is_plain) { folder } else { PathBuf::from("/tmp") }
 }
