@@ -68,7 +68,7 @@ pub(super) fn copy_tree(from: &OpenRoot, to: &OpenRoot, excluded: &[PathBuf]) ->
 }
 
 /// An error at a path from a root.
-fn at<P: AsRef<Path>>(root: &OpenRoot, path: P) -> impl FnOnce(io::Error) -> IsolationError + use<P> {
+pub(super) fn at<P: AsRef<Path>>(root: &OpenRoot, path: P) -> impl FnOnce(io::Error) -> IsolationError + use<P> {
     let path = root.path().join(path);
     move |source| IsolationError::Io { path, source }
 }

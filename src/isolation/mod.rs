@@ -194,7 +194,7 @@ impl Snapshot {
     pub fn remove_workspace(&self, out: &OpenRoot, target: &Path) -> Result<(), IsolationError> {
         // Git's note first: a folder that a killed process has left is found again, and a note isn't.
         if let Self::Git { repository, .. } = self {
-            worktree::forget(repository, |worktree| worktree == target)?;
+            worktree::forget(repository, out, |worktree| worktree == target)?;
         }
         remove_tree(out, target)
     }
@@ -203,10 +203,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// If one can't be removed.
-    pub fn forget_missing(&self, folder: &Path) -> Result<(), IsolationError> {
+    pub fn forget_missing(&self, out: &OpenRoot, folder: &Path) -> Result<(), IsolationError> {
         match self {
             Self::Git { repository, .. } => {
-                worktree::forget(repository, |worktree| worktree.starts_with(folder) && !worktree.exists())
+                worktree::forget(repository, out, |worktree| worktree.starts_with(folder) && !worktree.exists())
             }
             Self::Copy { .. } => Ok(()),
         }

@@ -346,7 +346,7 @@ fn what_a_killed_git_has_left_is_not_in_the_way() {
     fs::remove_dir_all(&gone).unwrap();
     git(&root, &["worktree", "add", "-q", "--detach", &elsewhere.path().join("foreign").to_string_lossy()]);
     fs::remove_dir_all(elsewhere.path().join("foreign")).unwrap();
-    snapshot.forget_missing(&workspaces).unwrap();
+    snapshot.forget_missing(&out(&elsewhere), &workspaces).unwrap();
     let mut left = notes(&root);
     left.sort();
     assert_eq!(left, ["foreign", "made"], "only ours are removed");
@@ -414,4 +414,67 @@ fn nothing_is_made_or_removed_through_a_link_in_place_of_a_folder_above() {
             && snapshot.remove_workspace(&out, &workspace).is_err()
     );
     assert!(outside.path().join("a").is_dir() && contents(outside.path()).is_empty());
+}
+
+#[test]
+fn git_gets_no_note_of_a_worktree_behind_a_link() {
+    let outside = tempfile::tempdir().unwrap();
+    let is_refused = |swap: &dyn Fn(&Path)| {
+        let (folder, elsewhere) = (repository(), tempfile::tempdir().unwrap());
+        let root = folder.path().canonicalize().unwrap();
+        let out = out(&elsewhere);
+        let snapshot =
+            Snapshot::take(Isolation::Worktree, &root_of(&root), &out, elsewhere.path(), &[], Some(&git_program()));
+        let snapshot = snapshot.unwrap().unwrap();
+        swap(&root);
+        snapshot.make_workspace(&out, &elsewhere.path().join("a"), Some(&git_program())).is_err()
+    };
+    let link = |to: &Path, at: PathBuf| std::os::unix::fs::symlink(to, at).unwrap();
+    // What a command can do while the run goes on.
+    assert!(is_refused(&|root| link(outside.path(), root.join(".git/worktrees"))));
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    let other = repository();
+    let git_dir = other.path().join(".git");
+    assert!(is_refused(&|root| {
+        fs::rename(root.join(".git"), root.join("moved")).unwrap();
+        link(&git_dir, root.join(".git"));
+    }));
+    assert!(!git_dir.join("worktrees").exists(), "another repository");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn git_gets_no_note_outside_while_its_folder_is_swapped_with_a_link() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    let (folder, elsewhere, outside) = (repository(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = folder.path().canonicalize().unwrap();
+    let out = out(&elsewhere);
+    let snapshot =
+        Snapshot::take(Isolation::Worktree, &root_of(&root), &out, elsewhere.path(), &[], Some(&git_program()));
+    let snapshot = snapshot.unwrap().unwrap();
+    let (notes, link) = (root.join(".git/worktrees"), root.join("link"));
+    fs::create_dir(&notes).unwrap();
+    // A file keeps the folder from being removed when it is empty.
+    fs::write(notes.join("kept"), "").unwrap();
+    std::os::unix::fs::symlink(outside.path(), &link).unwrap();
+    let (done, swaps) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                renameat_with(CWD, &notes, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                swaps.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let target = elsewhere.path().join("a");
+        for _ in 0..30 {
+            let _ = snapshot.make_workspace(&out, &target, Some(&git_program()));
+            let _ = snapshot.remove_workspace(&out, &target);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(swaps.load(Ordering::Relaxed) > 0);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

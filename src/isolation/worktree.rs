@@ -1,25 +1,24 @@
 //! Worktrees. Only their own folders below `.git/worktrees` and new objects are written, and nothing that the repository
 //! configures runs, see [`crate::git::program`].
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::{FlockOperation, Mode, flock, mkdirat, renameat};
 use rustix::io::Errno;
 
 use super::commands::{git_error, parse_entries, run};
-use super::copy::create_dir;
+use super::copy::{at, create_dir};
 use super::error::IsolationError;
 use super::filtered_files::FilteredList;
 use crate::git::program::{GitWorkingTree, SPARSE_FILE};
-use crate::git::{GitProgram, Repository, open_regular_file};
+use crate::git::{GitProgram, Repository, is_linked_back, open_regular_file};
 use crate::workspace::new_file::{NewFile, PREFIX};
 use crate::workspace::open_root::OpenRoot;
-use crate::workspace::remove_folder::remove_path;
 
 /// The folder of all workspaces of their own, in the folder of all runs.
 pub const WORKSPACES_FOLDER: &str = ".workspaces";
@@ -34,7 +33,8 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Whether the git folder of a repository is where it seems to be. A link could lead to any other repository.
 pub(super) fn has_own_git_dir(repository: &Repository) -> bool {
-    fs::symlink_metadata(repository.worktree.join(".git")).is_ok_and(|found| !found.is_symlink())
+    let dot_git = repository.worktree.canonicalize().map(|root| root.join(".git"));
+    dot_git.is_ok_and(|dot_git| repository.git_dir == dot_git || is_linked_back(&repository.git_dir, &dot_git))
 }
 
 /// Whether git ignores a workspace below the root of a repository.
@@ -181,55 +181,56 @@ pub(super) fn add(
     commit: &str,
     tree: &str,
 ) -> Result<(), IsolationError> {
-    let repository = Repository::discover(repository).ok_or(IsolationError::NotARepository)?;
+    let repository = Repository::discover(repository).filter(has_own_git_dir);
+    let repository = repository.ok_or(IsolationError::NotARepository)?;
     let folder = create_dir(out, target)?;
     let files = git.filled_tree(&repository, target, folder.folder()).map_err(git_error("read-tree"))?;
-    let note = WorktreeList::lock(&repository).add(&repository, &folder, commit, &files)?;
+    let note = WorktreeList::lock(&repository)?.add(&repository, &folder, commit, &files)?;
     run(files.command(&["read-tree", "--reset", "-u", tree]), "read-tree")?;
     // With `--reset`, the files that a sparse checkout leaves out don't count as deleted.
     run(files.command(&["read-tree", "--reset", commit]), "read-tree")?;
     // Without this, every file would look changed until git compares its content.
     let _ = run(files.command(&["update-index", "--quiet", "--refresh", "--unmerged"]), "update-index");
     FilteredList::read(&files)?.fill(&repository, &folder, &files)?;
-    let index = note.join("index");
     let bytes = fs::read(files.index()).map_err(IsolationError::io(files.index()))?;
-    File::create_new(&index).and_then(|mut file| file.write_all(&bytes)).map_err(IsolationError::io(&index))
+    note.create_file("index".as_ref(), &bytes, 0o666).map_err(at(&note, "index"))
 }
 
-/// Removes git's notes of the worktrees for which `is_gone` is true.
-pub(super) fn forget(repository: &Path, is_gone: impl Fn(&Path) -> bool) -> Result<(), IsolationError> {
+/// Removes git's notes of the worktrees for which `is_gone` is true. The worktrees are below `out`.
+pub(super) fn forget(repository: &Path, out: &OpenRoot, is_gone: impl Fn(&Path) -> bool) -> Result<(), IsolationError> {
     let Some(repository) = Repository::discover(repository) else { return Ok(()) };
-    let list = WorktreeList::lock(&repository);
-    let gone: Vec<_> = list.entries().filter(|(_, worktree)| is_gone(worktree)).collect();
-    gone.iter().try_for_each(|(entry, worktree)| list.remove(entry, worktree))
-}
-
-/// Writes a file that must not exist yet.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    File::create_new(path)?.write_all(text.as_bytes())
+    let list = WorktreeList::lock(&repository)?;
+    let gone: Vec<_> = list.entries().into_iter().filter(|(_, worktree)| is_gone(worktree)).collect();
+    gone.iter().try_for_each(|(entry, worktree)| list.remove(entry, Some((out, worktree))))
 }
 
 /// Git's notes of the worktrees of a repository, locked. Git reads all of them when it adds one, and fails if it finds one that
 /// another process is about to write or to remove.
 struct WorktreeList {
-    folder: PathBuf,
-    /// The repository's folder.
-    _lock: Option<File>,
+    /// The repository's folder, which is locked through it.
+    git_dir: OpenRoot,
 }
+
+/// The folder of the notes, in the repository's.
+const NOTES: &str = "worktrees";
+/// The file of a note that names the `.git` file of its worktree.
+const GITDIR: &str = "gitdir";
+/// How long that path can be at most, in bytes.
+const MAX_PATH_BYTES: u64 = 64 << 10;
 
 impl WorktreeList {
     /// Waits for the lock. On a file system without locks, or after [`LOCK_TIMEOUT`], this succeeds without protecting anything.
-    fn lock(repository: &Repository) -> Self {
-        let lock = File::open(&repository.common_dir).ok();
+    fn lock(repository: &Repository) -> Result<Self, IsolationError> {
+        // A command may replace folders by links.
+        let git_dir = OpenRoot::open_canonical(&repository.common_dir);
+        let git_dir = git_dir.map_err(IsolationError::io(&repository.common_dir))?;
         let start = Instant::now();
-        while lock
-            .as_ref()
-            .is_some_and(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK))
+        while flock(git_dir.folder(), FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
             && start.elapsed() < LOCK_TIMEOUT
         {
             std::thread::sleep(LOCK_POLL_INTERVAL);
         }
-        Self { folder: repository.common_dir.join("worktrees"), _lock: lock }
+        Ok(Self { git_dir })
     }
 
     /// Adds a note of a worktree, as `git worktree add --detach --no-checkout` does, and its `.git` file. Git would obey the
@@ -240,32 +241,19 @@ impl WorktreeList {
         folder: &OpenRoot,
         commit: &str,
         files: &GitWorkingTree,
-    ) -> Result<PathBuf, IsolationError> {
+    ) -> Result<OpenRoot, IsolationError> {
         self.remove_incomplete();
         let target = &folder.path().canonicalize().map_err(IsolationError::io(folder.path()))?;
-        fs::create_dir_all(&self.folder).map_err(IsolationError::io(&self.folder))?;
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-        let name: String = name.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
-        let mut note = self.folder.join(&name);
-        let mut number = 0;
-        while let Err(error) = fs::create_dir(&note) {
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(IsolationError::io(&note)(error));
-            }
-            number += 1;
-            note = self.folder.join(format!("{name}{number}"));
-        }
+        let note = self.create_note(target)?;
         let mut texts = vec![
             // Whose it is comes first, and `commondir` last, so that what a killed process leaves is recognized.
-            ("gitdir", format!("{}\n", target.join(".git").display())),
+            (GITDIR, format!("{}\n", target.join(".git").display())),
             ("HEAD", format!("{commit}\n")),
         ];
-        if let Some(patterns) = open_regular_file(&repository.git_dir.join(SPARSE_FILE)) {
+        if let Some(mut patterns) = open_regular_file(&repository.git_dir.join(SPARSE_FILE)) {
             let mut text = String::new();
-            let mut patterns = patterns;
-            patterns.read_to_string(&mut text).map_err(IsolationError::io(&note))?;
-            fs::create_dir(note.join("info")).map_err(IsolationError::io(&note))?;
+            patterns.read_to_string(&mut text).map_err(at(&note, SPARSE_FILE))?;
+            note.create_dir("info".as_ref(), 0o777).map_err(at(&note, "info"))?;
             texts.push((SPARSE_FILE, text));
             if repository.has_worktree_config() {
                 let setting =
@@ -280,58 +268,79 @@ impl WorktreeList {
         }
         texts.push(("commondir", "../..\n".to_owned()));
         for (name, text) in texts {
-            let path = note.join(name);
-            write_new(&path, &text).map_err(IsolationError::io(&path))?;
+            note.create_file(name.as_ref(), text.as_bytes(), 0o666).map_err(at(&note, name))?;
         }
-        let dot_git = target.join(".git");
         let write = || {
             let file = NewFile::create(folder.folder(), PREFIX, Mode::from_raw_mode(0o666))?;
-            file.file().write_all(format!("gitdir: {}\n", note.display()).as_bytes())?;
+            file.file().write_all(format!("gitdir: {}\n", note.path().display()).as_bytes())?;
             file.persist(".git".as_ref()).map(drop)
         };
-        write().map_err(IsolationError::io(&dot_git))?;
+        write().map_err(IsolationError::io(&target.join(".git")))?;
         Ok(note)
     }
 
-    /// The notes, and the folder that each belongs to.
-    fn entries(&self) -> impl Iterator<Item = (PathBuf, PathBuf)> {
-        fs::read_dir(&self.folder).into_iter().flatten().flatten().filter_map(|entry| {
-            let text = fs::read_to_string(entry.path().join("gitdir")).ok()?;
-            Some((entry.path(), Path::new(text.trim_end_matches('\n')).parent()?.to_owned()))
-        })
+    /// Creates the folder of a note, with the name of the worktree or that and a number.
+    fn create_note(&self, target: &Path) -> Result<OpenRoot, IsolationError> {
+        let notes = self.git_dir.create_dir(NOTES.as_ref(), 0o777).map_err(at(&self.git_dir, NOTES))?;
+        let notes = OpenRoot::of(notes, &self.git_dir.path().join(NOTES));
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        let name: String = name.chars().map(|letter| if is_plain(letter) { letter } else { '-' }).collect();
+        let mut note = PathBuf::from(&name);
+        let mut number = 0;
+        while let Err(error) = mkdirat(notes.folder(), &note, Mode::from_raw_mode(0o777)) {
+            if error != Errno::EXIST {
+                return Err(at(&notes, &note)(error.into()));
+            }
+            number += 1;
+            note = format!("{name}{number}").into();
+        }
+        notes.subfolder(&note).map_err(at(&notes, &note))
     }
 
-    /// Removes the note of a worktree.
-    fn remove(&self, entry: &Path, worktree: &Path) -> Result<(), IsolationError> {
-        let remove = |path: &Path| remove_path(path).map_err(IsolationError::io(path));
-        // Moved at once, so that nothing of it stays here if this process is killed. The worktree is removed next.
-        let moved = worktree.join(".legwork-note");
-        if fs::rename(entry, &moved).is_ok() {
-            remove(&moved)?;
+    /// The names of the notes, and the folder that each belongs to.
+    fn entries(&self) -> Vec<(OsString, PathBuf)> {
+        let names = self.git_dir.names(NOTES.as_ref()).unwrap_or_default();
+        let belongs_to = |name: &OsString| {
+            let bytes = self.git_dir.read(&Path::new(NOTES).join(name).join(GITDIR), MAX_PATH_BYTES).ok()?;
+            let path = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+            Path::new(OsStr::from_bytes(path)).parent().map(Path::to_owned)
+        };
+        names.into_iter().filter_map(|name| belongs_to(&name).map(|worktree| (name, worktree))).collect()
+    }
+
+    /// Removes a note. If its worktree will be removed next, it is first moved there, so that nothing of it stays here if this
+    /// process is killed.
+    fn remove(&self, name: &OsStr, worktree: Option<(&OpenRoot, &Path)>) -> Result<(), IsolationError> {
+        const MOVED: &str = ".legwork-note";
+        let note = Path::new(NOTES).join(name);
+        let failed = || at(&self.git_dir, &note);
+        let moved = worktree.and_then(|(out, worktree)| {
+            let (notes, worktree) = (self.git_dir.open_dir(NOTES.as_ref()).ok()?, out.subfolder(worktree).ok()?);
+            renameat(&notes, name, worktree.folder(), MOVED).ok()?;
+            Some(worktree)
+        });
+        if let Some(worktree) = moved {
+            worktree.remove_tree(MOVED.as_ref()).map_err(failed())?;
         } else {
             // By `gitdir` it is found again.
-            for file in fs::read_dir(entry).into_iter().flatten().flatten().filter(|file| file.file_name() != "gitdir")
-            {
-                let path = file.path();
-                match fs::remove_file(&path) {
-                    Ok(()) => {}
-                    Err(_) => remove(&path)?,
-                }
-            }
-            remove(entry)?;
+            let files = self.git_dir.names(&note).unwrap_or_default();
+            let others = files.iter().filter(|file| *file != GITDIR);
+            others.into_iter().try_for_each(|file| self.git_dir.remove_tree(&note.join(file))).map_err(failed())?;
+            self.git_dir.remove_tree(&note).map_err(failed())?;
         }
         // As git does. This fails if there are others.
-        let _ = fs::remove_dir(&self.folder);
+        let _ = self.git_dir.remove_dir(NOTES.as_ref());
         Ok(())
     }
 
     /// Removes the notes that a killed git hasn't finished. Every later git would fail because of them. Only our own are removed.
     fn remove_incomplete(&self) {
-        for (entry, worktree) in self.entries() {
-            let is_incomplete = fs::metadata(entry.join("commondir")).map_or(true, |file| file.len() == 0);
-            if is_incomplete && is_own_workspace(&worktree) {
+        for (name, worktree) in self.entries() {
+            let commondir = self.git_dir.stat(&Path::new(NOTES).join(&name).join("commondir"));
+            if commondir.map_or(true, |file| file.st_size == 0) && is_own_workspace(&worktree) {
                 // If it can't be removed, git says what is wrong with it.
-                let _ = self.remove(&entry, &worktree);
+                let _ = self.remove(&name, None);
             }
         }
     }

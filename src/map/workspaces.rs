@@ -112,7 +112,7 @@ impl RowWorkspaces {
         let Some(snapshot) = &self.snapshot else { return Ok(0) };
         let mut removed = 0;
         let failed = |source| IsolationError::Io { path: self.folder.clone(), source };
-        snapshot.forget_missing(&self.folder)?;
+        snapshot.forget_missing(&self.out, &self.folder)?;
         let names = match self.out.names(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             names => names.map_err(failed)?,

@@ -57,15 +57,20 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
 
 /// [`open_dir`] without openat2, for other systems and old kernels.
 fn open_dir_stepwise(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let mut folder = rustix::fs::openat(root, ".", DIR_FLAGS, Mode::empty())?;
+    // A folder on the way needn't be readable.
+    #[cfg(target_os = "linux")]
+    const WAY_FLAGS: OFlags = DIR_FLAGS.union(OFlags::PATH);
+    #[cfg(not(target_os = "linux"))]
+    const WAY_FLAGS: OFlags = DIR_FLAGS;
+    let mut folder = rustix::fs::openat(root, ".", WAY_FLAGS, Mode::empty())?;
     for part in path.components() {
         match part {
             Component::CurDir => {}
-            Component::Normal(name) => folder = rustix::fs::openat(&folder, name, DIR_FLAGS, Mode::empty())?,
+            Component::Normal(name) => folder = rustix::fs::openat(&folder, name, WAY_FLAGS, Mode::empty())?,
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(escapes_root_error()),
         }
     }
-    Ok(folder)
+    Ok(rustix::fs::openat(&folder, ".", DIR_FLAGS, Mode::empty())?)
 }
 
 /// Opens a folder, and creates it and those above it that are missing. A link in the path is an error.

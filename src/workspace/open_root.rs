@@ -3,13 +3,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, Stat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, unlinkat};
 
 use super::open_beneath::{self, escapes_root_error};
 use super::remove_folder;
@@ -29,9 +29,17 @@ impl OpenRoot {
     /// # Errors
     /// If it can't be opened, or isn't a folder.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let canonical = path.canonicalize()?;
-        let folder = open_beneath::open_root(&canonical)?;
-        Ok(Self { path: canonical, given: path.to_owned(), folder: Arc::new(folder) })
+        Ok(Self { given: path.to_owned(), ..Self::open_canonical(&path.canonicalize()?)? })
+    }
+
+    /// Opens a folder by its canonical path. A link in the path is an error: it wasn't there when the path was resolved.
+    ///
+    /// # Errors
+    /// If it can't be opened, or isn't a folder.
+    pub(crate) fn open_canonical(path: &Path) -> io::Result<Self> {
+        let top = open_beneath::open_root(Path::new("/"))?;
+        let folder = open_beneath::open_dir(top.as_fd(), path.strip_prefix("/").map_err(|_| escapes_root_error())?)?;
+        Ok(Self::of(folder, path))
     }
 
     /// A folder that is open, with its canonical path.
@@ -123,6 +131,15 @@ impl OpenRoot {
         let folder = self.open_dir(path)?;
         let names = open_beneath::entries(&folder)?.map(|entry| entry.map(|(name, _)| name));
         Ok(names.collect::<Result<_, _>>()?)
+    }
+
+    /// Creates a file, which must not exist yet. The umask applies to its mode.
+    pub(crate) fn create_file(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+        let (folder, name) = open_beneath::open_parent(self.folder(), self.relative(path)?)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
+        let mode = Mode::from_raw_mode(mode.try_into().unwrap_or_default());
+        File::from(rustix::fs::openat(&folder, name, flags, mode)?).write_all(content)
     }
 
     /// Removes a file.
