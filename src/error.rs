@@ -48,6 +48,14 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// The process may open too few files to run anything.
+    #[error("at most {limit} files can be open at once here, and this needs {needed}")]
+    FewDescriptors {
+        /// The hard limit.
+        limit: u64,
+        /// The least that is needed.
+        needed: u64,
+    },
     /// The workspace can't be opened.
     #[error("the workspace {} can't be opened", path.display())]
     Workspace {
@@ -243,6 +251,10 @@ impl Error {
                             --allow-read DIR; `required: false` runs the job without the server.";
                 Some(text.to_owned())
             }
+            Self::FewDescriptors { .. } => Some(format!("{RAISE_DESCRIPTORS}.")),
+            Self::Record { source, .. } | Self::BrokenRecord { source, .. } if is_out_of_descriptors(source) => {
+                Some(format!("{RAISE_DESCRIPTORS}, then repeat the command."))
+            }
             Self::Record { source, .. }
                 if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
@@ -342,9 +354,19 @@ impl Error {
             | Self::Configuration(_)
             | Self::Record { .. }
             | Self::BrokenRecord { .. }
+            | Self::FewDescriptors { .. }
             | Self::Workspace { .. }
             | Self::Environment { .. } => EXIT_ENVIRONMENT,
             Self::Provider(error) => Outcome::from(error.kind).exit_code(None),
         }
     }
+}
+
+/// What to do about a low limit of open files.
+pub(crate) const RAISE_DESCRIPTORS: &str =
+    "Raise the limit of open files (`ulimit -n 1024`; for a container, `docker run --ulimit nofile=1024`)";
+
+/// Whether something failed because no more files can be opened.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(rustix::io::Errno::from_io_error(error), Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }

@@ -1619,6 +1619,71 @@ fn a_map_whose_provider_stays_down_ends_with_75_and_most_rows_never_start() {
     run(&folder, &server, &["--jobs", "4", "--isolate", "none"]).assert_code(0);
 }
 
+/// Of an address that nobody has ever answered at.
+#[test]
+fn a_map_that_never_reaches_its_provider_ends_soon_and_says_what_to_check() {
+    let folder = writing("");
+    rows(&folder, 60);
+    // A bound socket that doesn't listen: its port can't be taken, and refuses connections.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://127.0.0.1:{}", socket.local_addr().unwrap().port());
+    let program =
+        folder.legwork(MAP).args(["--jobs", "4", "--isolate", "none"]).env("ANTHROPIC_API_KEY", "sk-ant-test");
+    let program = program.env("ANTHROPIC_BASE_URL", &url);
+    // An outage may last for ten minutes, and the harness waits for less.
+    let ended = program.env("LEGWORK_RETRY_BASE_MS", "1").env("LEGWORK_OUTAGE_MS", "600000").run();
+    ended.assert_code(75).assert_stderr_contains("stopped: no row has reached the provider for 20 s: can't connect to");
+    ended.assert_stderr_contains("not started: 60 rows");
+}
+
+#[test]
+fn a_provider_that_refuses_the_first_rows_for_all_ends_the_map_and_one_that_refuses_a_prompt_does_not() {
+    let page = || {
+        let body = "<html>not here</html>";
+        let head = "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\nconnection: close\r\n";
+        Answer::raw(format!("{head}content-length: {}\r\n\r\n{body}", body.len()))
+    };
+    let unknown = || Answer::status(401);
+    for (what, answer) in
+        [("a page", Box::new(page) as Box<dyn Fn() -> Answer + Send + Sync>), ("a key", Box::new(unknown))]
+    {
+        let folder = writing("");
+        rows(&folder, 60);
+        let server = Server::with(Checks::AllowRepeats, move |_: &Request| answer());
+        let ended = run(&folder, &server, &["--jobs", "2", "--isolate", "none"]);
+        ended
+            .assert_code(5)
+            .assert_stderr_contains("stopped: the provider refuses every row, and has replied to none: ");
+        ended.assert_stderr_contains("help:   ");
+        let begun = std::fs::read_dir(folder.at("runs/job/map-rows/rows")).unwrap().count();
+        assert!((3..=4).contains(&begun), "{what}: {begun}");
+        let server = Server::start(write_then_answer);
+        run(&folder, &server, &["--jobs", "4", "--isolate", "none"]).assert_code(0);
+    }
+    let folder = writing("");
+    rows(&folder, 8);
+    let server = Server::with(Checks::AllowRepeats, move |_: &Request| Answer::status(400));
+    run(&folder, &server, &["--jobs", "2", "--isolate", "none"]).assert_code(5);
+    assert_eq!(std::fs::read_dir(folder.at("runs/job/map-rows/rows")).unwrap().count(), 8);
+}
+
+#[test]
+fn a_map_with_fewer_descriptors_than_one_row_needs_is_refused_before_the_first_row() {
+    let folder = commanding("true");
+    rows(&folder, 3);
+    for most in ["20", "40", "63"] {
+        let line = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        let shell = folder.program("/bin/bash", &["-c", &line, env!("CARGO_BIN_EXE_legwork")]);
+        let ended = shell.args(MAP).args(["--sandbox", "off", "--isolate", "none"]).run();
+        ended.assert_code(5).assert_stderr_contains(&format!("at most {most} files can be open at once here"));
+        ended.assert_stderr_contains("ulimit -n 1024");
+        assert!(!folder.exists("runs/job/map-rows"), "{most}");
+    }
+    let line = "ulimit -n 64 && exec \"$0\" \"$@\"";
+    let shell = folder.program("/bin/bash", &["-c", line, env!("CARGO_BIN_EXE_legwork")]);
+    shell.args(MAP).args(["--sandbox", "off", "--isolate", "none"]).run().assert_code(0);
+}
+
 #[test]
 fn no_more_rows_run_at_once_than_there_are_descriptors_for() {
     let folder = commanding("true");

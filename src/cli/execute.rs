@@ -19,7 +19,7 @@ use crate::formats;
 use crate::job::Job;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
-use crate::process::WITHHELD;
+use crate::process::{WITHHELD, fd_limit};
 use crate::providers::replay::Script;
 use crate::providers::user_servers::UserServers;
 use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
@@ -190,6 +190,9 @@ pub(super) fn connect_providers(
     job: Option<&Job>,
     is_wanted: &dyn Fn(&Model) -> bool,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+    if let Some((limit, needed)) = fd_limit::too_low_for(plan.mcp.len()) {
+        return Err(Error::FewDescriptors { limit, needed });
+    }
     // Includes empty variables, so that errors can say that a variable is empty.
     let variable = |name: &str| env.variables.get(name).cloned();
     let user_config = env.user_config()?;

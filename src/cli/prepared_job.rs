@@ -25,7 +25,7 @@ use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::mcp::ToolLock;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
-use crate::providers::{Model, Provider};
+use crate::providers::{Contact, Model, Provider};
 use crate::record::RUNS;
 use crate::run::{Backends, Prepared, RunSecrets, Signals};
 use crate::template::JobDir;
@@ -350,6 +350,11 @@ pub(super) struct ConnectedJob<'a> {
 }
 
 impl<'a> ConnectedJob<'a> {
+    /// The best of what the requests to the providers have shown so far.
+    pub(super) fn contact(&self) -> Contact {
+        self.providers.values().map(|provider| provider.contact()).max().unwrap_or(Contact::Answered)
+    }
+
     /// A run that can start as soon as its record is open. `result` is the path of `--result`, to be recorded. This connects to
     /// its own scripts and searches the workspace, so it may take some time.
     ///

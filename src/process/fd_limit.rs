@@ -11,6 +11,11 @@ const RESERVED: u64 = 48;
 /// closed as soon as it ends.
 const PER_AGENT: u64 = 24;
 
+/// With fewer, not even one agent can open its record, its connection and the pipes of a command.
+const MINIMUM: u64 = 64;
+/// What each tool server adds to the minimum.
+const PER_SERVER: u64 = 8;
+
 /// `OPEN_MAX`: macOS refuses a higher soft limit, whatever the hard one is, see setrlimit(2) there.
 const MACOS_OPEN_MAX: u64 = 10_240;
 
@@ -33,6 +38,12 @@ pub fn raise_limit() {
 /// The limit for child processes, some of which may use select(2); `None` if it was never raised.
 pub(crate) fn original_limit() -> Option<Rlimit> {
     ORIGINAL.get().cloned()
+}
+
+/// The limit, and how many descriptors a run with this many tool servers needs, if the limit is lower.
+pub fn too_low_for(servers: usize) -> Option<(u64, u64)> {
+    let (limit, needed) = (getrlimit(Resource::Nofile).current?, MINIMUM + PER_SERVER * servers as u64);
+    (limit < needed).then_some((limit, needed))
 }
 
 /// How many agents can run concurrently; at least one.

@@ -31,6 +31,11 @@ pub trait Provider: Send + Sync {
         None
     }
 
+    /// What the requests to its server have shown so far.
+    fn contact(&self) -> Contact {
+        Contact::Answered
+    }
+
     /// The error for replies that were never requested, at the end of a completed run. `consumed` returns how many
     /// replies an agent received. Only scripts and records can have unused replies.
     fn unused_replies(&self, consumed: &dyn Fn(&str) -> usize) -> Option<ProviderError> {
@@ -46,6 +51,18 @@ pub enum ServerCheck {
     Accepted,
     /// It answers, but doesn't list models, so the key wasn't checked.
     NoModelList,
+}
+
+/// What the requests to a server have shown so far, from the least to the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Contact {
+    /// No response has arrived.
+    None,
+    /// Each response refused the key, the account, the model or the address, or wasn't from the API.
+    Refused,
+    /// The server has answered a request as this API does.
+    Answered,
 }
 
 /// The settings that stay the same for a whole conversation.

@@ -32,8 +32,8 @@ mod unsupported_options;
 pub mod user_servers;
 
 pub use self::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
-    StreamObserver,
+    Contact, Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry,
+    ServerCheck, StreamObserver,
 };
 pub(crate) use self::client_certificate::read_identity;
 pub use self::model::{Model, ServerInfo};

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::agent::RunState;
+use crate::error::{RAISE_DESCRIPTORS, is_out_of_descriptors};
 use crate::event::{AgentFinished, ErrorInfo, Outcome, RunResult};
 use crate::job::Compaction;
 
@@ -25,6 +26,9 @@ pub(super) fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
         NotFound | InvalidData => {
             "Another program moved, deleted or changed the record. Start the job again, and keep other programs away from the record."
                 .into()
+        }
+        _ if is_out_of_descriptors(failure) => {
+            format!("{RAISE_DESCRIPTORS}, then resume the run: legwork resume {}", folder.display())
         }
         _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
     }

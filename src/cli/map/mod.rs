@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::map_limits::WholeMapLimits;
-use self::outage::OutageGate;
+use self::outage::{MapEnd, OutageGate};
 use self::row::{EXIT_FAILED, EXIT_LIMIT, Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::{ColumnArgs, parse_assignment};
@@ -110,7 +110,7 @@ pub(super) struct MapArgs {
     /// Start no more rows after this many have ended without success
     ///
     /// Rows whose provider fails don't count: while it does, no row starts, and one tries again after growing pauses. After
-    /// half an hour without a reply, the map ends with exit code 75.
+    /// half an hour without a reply, or after a minute if no row has ever reached it, the map ends with exit code 75.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: Option<u32>,
     /// How the rows' workspaces are kept apart; default: worktree or copy if an agent can change files, else none
@@ -332,9 +332,9 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     if timed_out {
         env.console.eprint_problem("limit:  the time of the map is up");
     }
-    if outages.has_given_up() {
-        let time = short_duration(outages.limit());
-        env.console.eprint_problem(&format!("limit:  the provider hasn't replied for {time}"));
+    let early_end = outages.end();
+    if let Some(end) = &early_end {
+        print_early_end(end, outages.limit(), env);
     }
     if !unstarted.is_empty() {
         let count = pluralize(unstarted.len() as u64, "row");
@@ -352,7 +352,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let code = match signals.first() {
         Some(signal) => 128 + signal,
         None if is_limited => EXIT_LIMIT,
-        None if outages.has_given_up() => EXIT_TEMPORARY,
+        None if matches!(early_end, Some(MapEnd::Refused(_))) => EXIT_ENVIRONMENT,
+        None if early_end.is_some() => EXIT_TEMPORARY,
         // By --max-failures: another try would only fail again.
         None if !unstarted.is_empty() => EXIT_FAILED,
         None => results.table().exit_code_of(|row| {
@@ -409,6 +410,23 @@ fn prepare_junit(path: &Path, options: &MapArgs, job: &PreparedJob<'_>) -> Resul
     let target = OutputFileArgs::open_junit(path, Some(job.args.job_path()), Some(&options.rows))?;
     target.remove()?;
     Ok(target)
+}
+
+/// Prints to stderr why no more rows have started. `limit` is how long an outage may last.
+fn print_early_end(end: &MapEnd, limit: Duration, env: &CliEnv) {
+    let time = short_duration(limit);
+    let (what, error) = match end {
+        MapEnd::Outage => (format!("limit:  the provider hasn't replied for {time}"), &None),
+        MapEnd::NeverReached(error) => (format!("stopped: no row has reached the provider for {time}"), error),
+        MapEnd::Refused(error) => {
+            ("stopped: the provider refuses every row, and has replied to none".to_owned(), error)
+        }
+    };
+    let why = error.as_ref().map(|error| format!(": {}", printable(&error.message))).unwrap_or_default();
+    env.console.eprint_problem(&format!("{what}{why}"));
+    if let Some(hint) = error.as_ref().and_then(|error| error.hint.as_ref()) {
+        env.console.eprint_problem(&format!("help:   {}", printable(hint)));
+    }
 }
 
 /// Prints to stderr how the rows ended, and where the tables are.

@@ -125,10 +125,15 @@ impl MapRunner<'_> {
         let ended = self.execute_row(number, slot, &watch).await;
         match &ended {
             Ok((result, Some(_))) if result.outcome == Outcome::ProviderFailed => {
-                if let AfterFailure::Wait { is_first } = self.outages.row_failed(number, &watch) {
+                let after = self.outages.row_failed(number, &watch, self.job.contact(), result.error.as_ref());
+                if let AfterFailure::Wait { is_first } = after {
                     self.progress.row_waits(id, result, is_first.then(|| self.outages.limit()));
                     return true;
                 }
+            }
+            Ok((result, Some(_))) if result.outcome == Outcome::ProviderRejected => {
+                self.outages.row_refused(self.job.contact(), result.error.as_ref());
+                self.outages.row_ended(number);
             }
             _ => self.outages.row_ended(number),
         }

@@ -2,16 +2,18 @@
 //! differ in two traits: [`RequestEncoder`] writes requests, [`EventDecoder`] reads replies.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use reqwest::StatusCode;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
 use crate::providers::api::{
-    Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry, ServerCheck,
-    StreamObserver,
+    Contact, Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, Retry,
+    ServerCheck, StreamObserver,
 };
 use crate::providers::assembler::{EventDecoder, ReplyAssembler, StreamError};
 use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
@@ -92,6 +94,25 @@ pub(crate) struct ProviderState {
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) error_dialect: &'static ErrorDialect,
     pub(crate) learned: Arc<LearnedLimits>,
+    contact: Arc<BestContact>,
+}
+
+/// The best [`Contact`] so far.
+#[derive(Default)]
+struct BestContact(AtomicU8);
+
+impl BestContact {
+    fn note(&self, contact: Contact) {
+        self.0.fetch_max(contact as u8, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> Contact {
+        let best = self.0.load(Ordering::SeqCst);
+        [Contact::Answered, Contact::Refused]
+            .into_iter()
+            .find(|contact| *contact as u8 == best)
+            .unwrap_or(Contact::None)
+    }
 }
 
 /// Limits learned from errors, by model name, so that each error occurs only once in a run.
@@ -108,12 +129,12 @@ struct ModelLimits {
 
 impl ProviderState {
     pub(crate) fn new(endpoint: Endpoint, retry_policy: RetryPolicy, dialect: &'static ErrorDialect) -> Self {
-        Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default() }
+        Self { endpoint, retry_policy, error_dialect: dialect, learned: Arc::default(), contact: Arc::default() }
     }
 
     /// The state for conversations with a model. It shares what was learned.
     fn for_model(&self, model: &Model, address: Option<ModelAddress>) -> Self {
-        let Self { endpoint, retry_policy, error_dialect, learned } = self;
+        let Self { endpoint, retry_policy, error_dialect, learned, contact } = self;
         let endpoint = endpoint.for_model(model);
         Self {
             endpoint: match address.map(|address| address(model)) {
@@ -123,6 +144,7 @@ impl ProviderState {
             retry_policy: retry_policy.clone(),
             error_dialect,
             learned: Arc::clone(learned),
+            contact: Arc::clone(contact),
         }
     }
 }
@@ -188,6 +210,10 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
         self.shared.endpoint.prepare()
     }
 
+    fn contact(&self) -> Contact {
+        self.shared.contact.get()
+    }
+
     fn check_server(&self) -> Option<BoxFuture<'_, Result<ServerCheck, ProviderError>>> {
         Some(Box::pin(check_server(&self.shared.endpoint, self.shared.error_dialect)))
     }
@@ -229,9 +255,25 @@ impl<B: RequestEncoder> HttpConversation<B> {
     ) -> Result<Option<String>, FailedAttempt> {
         let key = self.shared.endpoint.issued_key().await?;
         *key_number = key.as_ref().map(|key| key.number);
-        let mut response = self.shared.endpoint.post(chunks, key.as_ref()).await?;
-        permit.on_response_head(response.status() == reqwest::StatusCode::OK, response.headers());
-        if response.status() != reqwest::StatusCode::OK {
+        let response = self.shared.endpoint.post(chunks, key.as_ref()).await?;
+        let status = response.status();
+        permit.on_response_head(status == StatusCode::OK, response.headers());
+        let read = self.read_response(response, assembler, observer).await;
+        self.shared.contact.note(match &read {
+            Err(failure) if failure.retry == RetryDecision::IfServerProven || refuses_all(status) => Contact::Refused,
+            _ => Contact::Answered,
+        });
+        read
+    }
+
+    /// Reads a response into `assembler`. Returns the request's id.
+    async fn read_response(
+        &self,
+        mut response: HttpResponse<'_>,
+        assembler: &mut ReplyAssembler<B::Decoder>,
+        observer: &dyn StreamObserver,
+    ) -> Result<Option<String>, FailedAttempt> {
+        if response.status() != StatusCode::OK {
             return Err(self.errors().error_response(response).await);
         }
         if let Some(encoding) = response.content_encoding() {
@@ -547,6 +589,12 @@ impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     fn prompt_bytes(&self) -> usize {
         self.encoder.prompt_bytes()
     }
+}
+
+/// Whether a server that answers with this status would refuse any other request of the same job: it knows no such key, account,
+/// model or address. 403 isn't among them, because some servers use it for what a prompt says.
+fn refuses_all(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 402 | 404 | 405 | 407 | 511)
 }
 
 /// The value of a `data` line.
