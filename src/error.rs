@@ -131,7 +131,7 @@ pub enum Error {
         original: PathBuf,
     },
     /// A journal has fewer lines than were on the disk.
-    #[error("{}: {journal} has lost lines at its end: it has {lines}, and {flushed} were on the disk", record.display())]
+    #[error("{}: {journal} has lost lines at its end: it has {lines}, and at least {flushed} were on the disk", record.display())]
     LinesLost {
         /// The record.
         record: PathBuf,

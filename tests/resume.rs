@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use self::workload::{RUN, Workload};
+use crate::run_failures::wait_until;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -131,6 +132,56 @@ fn a_journal_that_has_lost_lines_that_were_on_the_disk_is_not_resumed() {
     }
     resume(&["--force"]).assert_code(0).assert_stdout("Done.\n");
     assert_eq!(folder.read("log"), "one\ntwo\none\n");
+}
+
+/// Without a lease any more, the end of a stopped run says that lines are missing: in its own journal, and in a subagent's.
+#[test]
+fn a_stopped_run_whose_journal_has_lost_whole_lines_is_not_continued() {
+    let job = "model: anthropic/claude-sonnet-4-5\ninputs: { item: { type: string, default: x } }\n\
+               parent: { prompt: Go., tools: [task, bash] }\nsubagents: { a: { tools: [bash] } }\n";
+    let call = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
+    let keyed = ["run", "job.yaml", "--sandbox", "off", "--key", "k"];
+    let map = ["map", "job.yaml", "--sandbox", "off", "--rows", "rows.csv", "--id", "item", "--isolate", "none"];
+    let cases: [(&str, &[&str], &str, &str, usize); 4] = [
+        ("a run", &keyed[..4], "latest", "events.jsonl", 3),
+        ("a subagent", &keyed[..4], "latest", "subagents/a-1.events.jsonl", 2),
+        ("a run with a key", &keyed, "k", "events.jsonl", 1),
+        ("a row", &map, "map-rows/rows/a", "events.jsonl", 1),
+    ];
+    for (what, start, record, journal, lost) in cases {
+        let folder = TestFolder::new();
+        folder.write("job.yaml", job);
+        folder.write("rows.csv", "item\na\n");
+        let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+            let is_child = request.prompt() == "child";
+            match (is_child || !journal.starts_with("subagents"), request.turn()) {
+                (false, 0) => Answer::calls(&[("task", json!({ "prompt": "child", "agent": "a" }))]),
+                (true, 0) => call("echo one >> log"),
+                (true, 1) => call("touch waiting; sleep 61"),
+                _ => Answer::text("Done."),
+            }
+        });
+        let running = folder.legwork(start).anthropic(&server).spawn();
+        wait_until(|| folder.exists("waiting"));
+        running.signal(Signal::TERM);
+        running.wait().assert_code(143);
+        let path = folder.at(&format!("runs/job/{record}/{journal}"));
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let kept = whole.lines().count().saturating_sub(lost);
+        let cut: String = whole.split_inclusive('\n').take(kept).collect();
+        std::fs::write(&path, &cut).unwrap();
+        let again = if record == "latest" { &["resume", "latest", "--sandbox", "off"][..] } else { start };
+        for _ in 0..2 {
+            let refused = folder.legwork(again).anthropic(&server).run();
+            refused.assert_code(if what == "a row" { 5 } else { 2 });
+            refused.assert_stderr_contains(&format!("has lost lines at its end: it has {kept}, and at least "));
+            refused.assert_stderr_contains("--force");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), cut, "{what}");
+        }
+        let record = format!("runs/job/{record}");
+        let forced = folder.legwork(&["resume", &record, "--force", "--sandbox", "off"]);
+        forced.anthropic(&server).run().assert_code(0);
+    }
 }
 
 #[test]

@@ -88,6 +88,9 @@ impl Recorder {
             ends.insert(agent.clone(), end);
             journals.insert(agent, entries);
         }
+        if let Some((agent, lines)) = cut_journal(&record, &journals).filter(|_| !accepts_loss) {
+            return Err(Error::LinesLost { record: folder, journal: journal_file(&agent), lines, flushed: lines + 1 });
+        }
         check_consistency(&folder, &journals)?;
         record.check_attachments(&journals)?;
         let run_id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -115,6 +118,27 @@ impl Recorder {
 fn cut_off(record: &OpenRoot, agent: &str, whole_bytes: u64) -> io::Result<()> {
     let file = open_for_appending(record.folder(), &journal_file(agent))?;
     if file.metadata()?.len() > whole_bytes { file.set_len(whole_bytes) } else { Ok(()) }
+}
+
+/// The journal of a stopped run that lacks its last line, and how many lines it has. `result.json` is written after all journals
+/// are on the disk, so each of them must end as that of a run or an agent that has ended. Where the disk failed, there may be a
+/// result without that.
+fn cut_journal(record: &Record, journals: &BTreeMap<String, Vec<JournalEntry>>) -> Option<(String, u64)> {
+    record.result.as_ref().filter(|result| result.outcome != Outcome::EnvironmentFailed)?;
+    let parent = journals.get(PARENT)?;
+    let lines = |entries: &[JournalEntry]| entries.last().map_or(0, |entry| entry.seq);
+    if !parent.last().is_some_and(|entry| matches!(entry.event, Event::RunFinished(_))) {
+        return Some((PARENT.to_owned(), lines(parent)));
+    }
+    let stopped = parent.iter().rev().find_map(|entry| match &entry.event {
+        Event::AgentFinished(finished) if finished.id != PARENT && finished.outcome.was_cut_off() => {
+            let entries = journals.get(&finished.id)?;
+            let is_whole = entries.last().is_some_and(|entry| matches!(entry.event, Event::AgentFinished(_)));
+            (!is_whole).then(|| (finished.id.clone(), lines(entries)))
+        }
+        _ => None,
+    });
+    stopped
 }
 
 /// Checks that journals, each of which is valid, belong to the same run.
