@@ -389,13 +389,14 @@ fn a_map_shows_its_active_rows_and_one_line_for_all() {
     terminal.resize(100, 20, Narrowing::Cuts);
     terminal.wait_for("all rows", |lines| is_waiting(lines, 4));
     // Rows that have ended well are counted, and their lines are gone.
+    let bar = |ended: usize| "━".repeat(5 * ended) + &"╌".repeat(30 - 5 * ended);
     for ended in 1..=4 {
         folder.write(&format!("go-row{ended}"), "");
         let active = 4.min(6 - ended);
         terminal.wait_for("fewer rows", |lines| {
             is_waiting(lines, active)
                 && spinners(lines).len() == active
-                && lines.last().is_some_and(|line| line.contains(&format!(" {ended}/6 rows, $")))
+                && lines.last().is_some_and(|line| line.starts_with(&format!("  {} {ended}/6 rows, $", bar(ended))))
                 && lines.iter().filter(|line| line.contains("/6 rows")).count() == 1
         });
     }

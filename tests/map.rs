@@ -1632,7 +1632,9 @@ fn a_map_that_never_reaches_its_provider_ends_soon_and_says_what_to_check() {
     let program = program.env("ANTHROPIC_BASE_URL", &url);
     // An outage may last for ten minutes, and the harness waits for less.
     let ended = program.env("LEGWORK_RETRY_BASE_MS", "1").env("LEGWORK_OUTAGE_MS", "600000").run();
-    ended.assert_code(75).assert_stderr_contains("stopped: no row has reached the provider for 20 s: can't connect to");
+    ended
+        .assert_code(75)
+        .assert_stderr_contains("stopped: no row has reached the provider for 20 seconds: can't connect to");
     ended.assert_stderr_contains("not started: 60 rows");
 }
 

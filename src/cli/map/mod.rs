@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use indicatif::HumanDuration;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -30,7 +31,7 @@ use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
-use super::progress::{MapProgress, short_duration};
+use super::progress::MapProgress;
 use super::{ci_files, output_queue, read_files};
 use crate::error::Error;
 use crate::event::EXIT_ENVIRONMENT;
@@ -414,7 +415,7 @@ fn prepare_junit(path: &Path, options: &MapArgs, job: &PreparedJob<'_>) -> Resul
 
 /// Prints to stderr why no more rows have started. `limit` is how long an outage may last.
 fn print_early_end(end: &MapEnd, limit: Duration, env: &CliEnv) {
-    let time = short_duration(limit);
+    let time = HumanDuration(limit);
     let (what, error) = match end {
         MapEnd::Outage => (format!("limit:  the provider hasn't replied for {time}"), &None),
         MapEnd::NeverReached(error) => (format!("stopped: no row has reached the provider for {time}"), error),

@@ -1,9 +1,9 @@
 //! One live line: an agent of a run, or a row of a map.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::live_screen::{fit, pad, width};
-use super::run_status::short_duration;
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
+use indicatif::{FormattedDuration, ProgressBar, ProgressStyle};
 
 /// Below this width, figures are left out.
 const MIN_COLUMNS_FOR_FIGURES: usize = 60;
@@ -11,9 +11,11 @@ const MIN_COLUMNS_FOR_FIGURES: usize = 60;
 const MAX_ID_COLUMNS: usize = 16;
 const MAX_ID_COLUMNS_IF_NARROW: usize = 10;
 
-/// The time for which a spinner shows one picture.
-const SPINNER_MS: u128 = 120;
-const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+/// The pictures of a spinner. The last one is for a bar that has ended, which isn't shown.
+const SPINNER: &str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ";
+
+/// The columns of a line with figures that are the same in each: the spinner, blanks, and what is behind a description.
+const FIXED_COLUMNS: usize = 8;
 
 /// What a live line shows.
 pub(super) struct LiveLine<'a> {
@@ -31,39 +33,64 @@ pub(super) struct LiveLine<'a> {
     pub(super) action: String,
 }
 
-/// The lines in the columns of a terminal. `started` is when the spinners began.
-pub(super) fn live_lines(lines: &[LiveLine<'_>], started: Instant, columns: usize) -> Vec<String> {
-    let is_narrow = columns < MIN_COLUMNS_FOR_FIGURES;
-    let max_id = if is_narrow { MAX_ID_COLUMNS_IF_NARROW } else { MAX_ID_COLUMNS };
-    let id_columns = lines.iter().map(|line| width(line.id)).max().unwrap_or_default().min(max_id);
-    let spinner = spinner(started);
-    let line = |line: &LiveLine<'_>| {
-        let mut text = format!("{spinner} {} ", pad(line.id, id_columns));
-        if !is_narrow {
-            let elapsed = short_duration(line.elapsed);
-            text.push_str(&format!("turn {:<2}  {:<12}  {elapsed:<10}  ", line.turn, line.spent));
+impl LiveLine<'_> {
+    /// The columns of the ids of all lines in this many columns.
+    pub(super) fn id_columns(lines: &[Self], columns: usize) -> usize {
+        let most = if is_narrow(columns) { MAX_ID_COLUMNS_IF_NARROW } else { MAX_ID_COLUMNS };
+        lines.iter().map(|line| measure_text_width(line.id)).max().unwrap_or_default().min(most)
+    }
+
+    /// Shows it in a bar with [`line_style`].
+    pub(super) fn show(self, bar: &ProgressBar, id_columns: usize, columns: usize) {
+        let mut prefix = pad_id(self.id, id_columns);
+        let mut message = self.action;
+        if !is_narrow(columns) {
+            prefix.push_str(&format!(" turn {:<2}  {:<12}", self.turn, self.spent));
+            if !self.description.is_empty() {
+                // What it does is at least as important.
+                let elapsed = FormattedDuration(self.elapsed).to_string();
+                let left = columns.saturating_sub(measure_text_width(&prefix) + elapsed.len() + FIXED_COLUMNS);
+                let most = left.saturating_sub(measure_text_width(&message)).max(left / 2);
+                message = format!("{}: {message}", truncate_str(self.description, most, "…"));
+            }
         }
-        if !line.description.is_empty() && !is_narrow {
-            // What it does is at least as important.
-            let left = columns.saturating_sub(width(&text) + 2);
-            text.push_str(&format!(
-                "{}: ",
-                fit(line.description, left.saturating_sub(width(&line.action)).max(left / 2))
-            ));
+        if bar.prefix() != prefix {
+            bar.set_prefix(prefix);
         }
-        text + &line.action
-    };
-    lines.iter().map(line).collect()
+        if bar.message() != message {
+            bar.set_message(message);
+        }
+        bar.tick();
+    }
 }
 
-fn spinner(started: Instant) -> char {
-    let number = usize::try_from(started.elapsed().as_millis() / SPINNER_MS).unwrap_or_default();
-    SPINNER[number % SPINNER.len()]
+/// The style of the lines in this many columns.
+pub(super) fn line_style(columns: usize) -> ProgressStyle {
+    match is_narrow(columns) {
+        true => style("{spinner} {prefix} {msg}"),
+        false => style("{spinner} {prefix}  {elapsed_precise}  {msg}"),
+    }
 }
 
-/// The most lines that are shown of this many, so that together with a line that counts the others there are at most `rows`.
-pub(super) fn lines_that_fit(count: usize, rows: usize) -> usize {
-    if count <= rows { count } else { rows.saturating_sub(1) }
+/// The style of a template.
+pub(super) fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
+    style.tick_chars(SPINNER).progress_chars("━╌")
+}
+
+fn is_narrow(columns: usize) -> bool {
+    columns < MIN_COLUMNS_FOR_FIGURES
+}
+
+/// An id in exactly this many columns. The middle of a longer one is left out, so that a number at its end is kept.
+pub(super) fn pad_id(id: &str, columns: usize) -> String {
+    if measure_text_width(id) <= columns {
+        return pad_str(id, columns, Alignment::Left, None).into_owned();
+    }
+    let fits = |at: &usize| measure_text_width(&id[*at..]) <= columns / 3;
+    let tail = id.char_indices().map(|(at, _)| at).find(fits).map_or("", |at| &id[at..]);
+    let head = truncate_str(id, columns - measure_text_width(tail), "…");
+    pad_str(&format!("{head}{tail}"), columns, Alignment::Left, None).into_owned()
 }
 
 #[cfg(test)]
@@ -71,34 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_description_leaves_room_for_the_action() {
-        let description = "Find every place where a token is parsed, and list it";
-        let shown = |columns: usize, action: &str| {
-            let line = LiveLine {
-                id: "explorer-1",
-                turn: 3,
-                spent: "12.3k $0.02".to_owned(),
-                elapsed: Duration::from_secs(20),
-                description,
-                action: action.to_owned(),
-            };
-            let text = live_lines(&[line], Instant::now(), columns).remove(0);
-            fit(&text, columns).trim_start_matches(SPINNER).to_owned()
-        };
-        assert_eq!(
-            shown(120, "thinking"),
-            " explorer-1 turn 3   12.3k $0.02   20 s        Find every place where a token is parsed, and list it: thinking"
-        );
-        assert_eq!(
-            shown(90, "bash cargo test"),
-            " explorer-1 turn 3   12.3k $0.02   20 s        Find every place where a…: bash cargo test"
-        );
-        assert_eq!(shown(30, "bash cargo test"), " explorer-1 bash cargo test");
-        assert_eq!(shown(20, "bash cargo test"), " explorer-1 bash c…");
-    }
-
-    #[test]
-    fn lines_beyond_the_rows_are_counted_in_one_more() {
-        assert_eq!([(3, 3), (4, 3), (4, 1), (1, 0)].map(|(count, rows)| lines_that_fit(count, rows)), [3, 2, 0, 0]);
+    fn ids_fit_a_column_and_keep_their_number() {
+        assert_eq!(pad_id("parent", 16), "parent          ");
+        assert_eq!(pad_id("a-very-long-name-12", 16), "a-very-lon…me-12");
+        for text in ["日本語日本語日本語日本語", "x", &"x".repeat(70)] {
+            for columns in 1..20 {
+                assert_eq!(measure_text_width(&pad_id(text, columns)), columns, "{text} in {columns}");
+            }
+        }
     }
 }

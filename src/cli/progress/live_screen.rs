@@ -1,15 +1,22 @@
 //! Lines on a terminal that are drawn again and again: the live lines.
+//!
+//! indicatif makes the lines, and they are written here: it knows neither the output queue nor job control, and loses count of
+//! the lines when the size of the terminal changes.
 
-use std::io::stderr;
-use std::sync::{Mutex, MutexGuard};
+use std::io::{self, stderr};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use unicode_width::UnicodeWidthChar;
+use console::truncate_str;
+use indexmap::IndexMap;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, TermLike};
 
+use super::live_line::{LiveLine, line_style, style};
 use super::suspend::erase_on_suspend;
 use crate::cli::output_queue::{self, ERASE_LIVE_LINES};
 use crate::process::job_control::is_in_background;
 use crate::sync::IgnorePoison;
+use crate::text::pluralize;
 
 /// The least time between two redraws: at most 15 per second.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(67);
@@ -19,53 +26,115 @@ const WRAP_OFF: &str = "\u{1b}[?7l";
 const WRAP_ON: &str = "\u{1b}[?7h";
 
 /// Columns and rows.
-pub(super) type Size = (usize, usize);
+type Size = (usize, usize);
 
-/// The live lines on stderr.
+/// The live lines on stderr: one for each agent of a run or row of a map, as many as fit, and one for all.
 ///
 /// Between redraws, the cursor is at the beginning of the first line. When the size of the terminal changes, some terminals
 /// wrap the lines again and others cut them off. In both, everything from the cursor on is ours and can be erased, so no line
 /// remains.
-#[derive(Debug, Default)]
 pub(super) struct LiveScreen {
+    /// The line for all.
+    pub(super) total: ProgressBar,
+    noun: &'static str,
+    /// The template of the line for all in this many columns.
+    total_template: fn(usize) -> String,
+    bars: MultiProgress,
+    canvas: Canvas,
     state: Mutex<ScreenState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ScreenState {
     /// The size of the terminal when the lines were drawn last.
     size: Size,
+    shown: IndexMap<String, ProgressBar>,
+    /// The line that counts those that don't fit.
+    more: Option<ProgressBar>,
     lines: Vec<String>,
     drawn_at: Option<Instant>,
     has_ended: bool,
 }
 
 impl LiveScreen {
-    /// Without lines.
-    pub(super) fn start() -> Self {
+    /// Without lines. `noun` is what a line is for, and `total` the bar for all, with its template for a number of columns.
+    pub(super) fn start(noun: &'static str, total: ProgressBar, total_template: fn(usize) -> String) -> Self {
         erase_on_suspend();
-        Self::default()
+        let canvas = Canvas::default();
+        // The lines are drawn on request. What indicatif draws of its own accord costs time, and is limited to one a second.
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(canvas.clone()), 1);
+        let bars = MultiProgress::with_draw_target(target);
+        let total = bars.add(total);
+        Self { total, noun, total_template, bars, canvas, state: Mutex::default() }
     }
 
-    /// Draws the lines that `build` makes for the size of the terminal. Lines that don't fit are left out: `build` says so.
-    pub(super) fn draw(&self, build: impl FnOnce(Size) -> Vec<String>) {
-        let (columns, rows) = terminal_size();
+    /// Draws the lines, as many as fit, and the one for all.
+    pub(super) fn draw<'a>(&self, lines: impl ExactSizeIterator<Item = LiveLine<'a>>) {
+        let size = terminal_size();
         let mut state = self.lock();
         if state.has_ended || is_in_background(stderr()) {
             return;
         }
-        // The last column and the last row stay free: nothing wraps or scrolls there.
-        let space = (columns.saturating_sub(1).max(1), rows.saturating_sub(1).max(1));
-        let mut lines = build(space);
-        lines.truncate(space.1);
-        lines.iter_mut().for_each(|line| *line = fit(line, space.0));
-        let erase = if state.size == (columns, rows) { "" } else { ERASE_LIVE_LINES };
-        let text = format!("{erase}{}", frame(&lines));
-        if output_queue::write_live(text.as_bytes()) {
-            state.size = (columns, rows);
+        let erase = if state.size == size { "" } else { ERASE_LIVE_LINES };
+        let lines = self.compose(&mut state, lines, size);
+        if output_queue::write_live(format!("{erase}{}", frame(&lines)).as_bytes()) {
+            state.size = size;
             state.lines = lines;
             state.drawn_at = Some(Instant::now());
         }
+    }
+
+    /// The text of the lines on a terminal of this size.
+    fn compose<'a>(
+        &self,
+        state: &mut ScreenState,
+        lines: impl ExactSizeIterator<Item = LiveLine<'a>>,
+        size: Size,
+    ) -> Vec<String> {
+        // The last column and the last row stay free: nothing wraps or scrolls there.
+        let (columns, rows) = (size.0.saturating_sub(1).max(1), size.1.saturating_sub(1).max(1));
+        if std::mem::replace(&mut self.canvas.lock().columns, columns) != columns {
+            state.shown.values().for_each(|bar| bar.set_style(line_style(columns)));
+            self.total.set_style(style(&(self.total_template)(columns)));
+        }
+        let count = lines.len();
+        let shown = lines_that_fit(count, rows - 1);
+        self.arrange(state, lines.take(shown).collect(), columns);
+        self.count_hidden(state, if rows > 1 { count - shown } else { 0 });
+        self.total.force_draw();
+        self.canvas.lock().lines.clone()
+    }
+
+    /// Gives each line a bar in its place.
+    fn arrange(&self, state: &mut ScreenState, lines: Vec<LiveLine<'_>>, columns: usize) {
+        if !state.shown.keys().eq(lines.iter().map(|line| line.id)) {
+            state.shown.retain(|id, bar| {
+                let stays = lines.iter().any(|line| line.id == id);
+                if !stays {
+                    self.bars.remove(bar);
+                }
+                stays
+            });
+        }
+        let id_columns = LiveLine::id_columns(&lines, columns);
+        for (place, line) in lines.into_iter().enumerate() {
+            if !state.shown.contains_key(line.id) {
+                let bar = hidden_bar().with_style(line_style(columns)).with_elapsed(line.elapsed);
+                state.shown.shift_insert(place, line.id.to_owned(), self.bars.insert(place, bar));
+            }
+            line.show(&state.shown[place], id_columns, columns);
+        }
+    }
+
+    /// Shows how many lines don't fit.
+    fn count_hidden(&self, state: &mut ScreenState, count: usize) {
+        if count == 0 {
+            state.more.take().iter().for_each(|bar| self.bars.remove(bar));
+            return;
+        }
+        let add = || self.bars.insert_before(&self.total, hidden_bar().with_style(style("  and {msg}")));
+        let more = format!("more {}", self.noun);
+        state.more.get_or_insert_with(add).set_message(pluralize(count as u64, &more));
     }
 
     /// Prints a line above the live lines.
@@ -96,6 +165,85 @@ impl LiveScreen {
     }
 }
 
+/// A bar that isn't drawn before it has a place on a screen.
+pub(super) fn hidden_bar() -> ProgressBar {
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+}
+
+/// The most lines that are shown of this many, so that together with a line that counts the others there are at most `rows`.
+fn lines_that_fit(count: usize, rows: usize) -> usize {
+    if count <= rows { count } else { rows.saturating_sub(1) }
+}
+
+/// The terminal on which indicatif draws. It keeps the lines of the last frame, cut to its columns, and moves no cursor.
+#[derive(Debug, Clone, Default)]
+struct Canvas(Arc<Mutex<CanvasState>>);
+
+#[derive(Debug, Default)]
+struct CanvasState {
+    columns: usize,
+    /// What was written since the last frame.
+    writes: Vec<String>,
+    lines: Vec<String>,
+}
+
+impl Canvas {
+    fn lock(&self) -> MutexGuard<'_, CanvasState> {
+        self.0.lock().ignore_poison()
+    }
+}
+
+impl TermLike for Canvas {
+    fn width(&self) -> u16 {
+        // In a single column, indicatif panics at a character that takes two.
+        u16::try_from(self.lock().columns).unwrap_or(u16::MAX).max(2)
+    }
+
+    fn height(&self) -> u16 {
+        // What doesn't fit isn't drawn. indicatif would leave out the last lines.
+        u16::MAX
+    }
+
+    fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.write_str(text)?;
+        self.write_str("")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.lock().writes.push(text.to_owned());
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        let writes = std::mem::take(&mut state.writes);
+        let columns = state.columns;
+        // Each line is written as its text, and then as the blanks to the end of the row.
+        state.lines = writes.iter().step_by(2).map(|line| truncate_str(line, columns, "…").into_owned()).collect();
+        Ok(())
+    }
+}
+
 /// The text that draws lines from the cursor on, erases what was behind and below them, and returns to where it began.
 fn frame(lines: &[String]) -> String {
     let mut text = WRAP_OFF.to_owned();
@@ -119,52 +267,34 @@ fn terminal_size() -> Size {
     (usize::from(if columns == 0 { 80 } else { columns }), usize::from(if rows == 0 { 24 } else { rows }))
 }
 
-/// The columns that a text takes.
-pub(super) fn width(text: &str) -> usize {
-    text.chars().map(|char| char.width().unwrap_or(0)).sum()
-}
-
-/// A text that takes at most this many columns. One that is longer ends with an ellipsis.
-pub(super) fn fit(text: &str, columns: usize) -> String {
-    if text.len() <= columns || width(text) <= columns {
-        return text.to_owned();
-    }
-    let mut fitted = String::new();
-    let mut left = columns.saturating_sub(1);
-    for char in text.chars() {
-        let Some(rest) = left.checked_sub(char.width().unwrap_or(0)) else { break };
-        left = rest;
-        fitted.push(char);
-    }
-    if columns > 0 {
-        fitted.push('…');
-    }
-    fitted
-}
-
-/// A text in exactly this many columns. The middle of a longer one is left out, so that a number at its end is kept.
-pub(super) fn pad(text: &str, columns: usize) -> String {
-    let taken = width(text);
-    if taken <= columns {
-        return format!("{text}{}", " ".repeat(columns - taken));
-    }
-    let tail_columns = columns / 3;
-    let mut tail: Vec<char> = Vec::new();
-    let mut left = tail_columns;
-    for char in text.chars().rev() {
-        let Some(rest) = left.checked_sub(char.width().unwrap_or(0)) else { break };
-        left = rest;
-        tail.push(char);
-    }
-    let tail: String = tail.into_iter().rev().collect();
-    let head = fit(text, columns - width(&tail));
-    let spare = columns.saturating_sub(width(&head) + width(&tail));
-    format!("{head}{tail}{}", " ".repeat(spare))
-}
-
 #[cfg(test)]
 mod tests {
+    use console::measure_text_width;
+
     use super::*;
+
+    fn screen() -> LiveScreen {
+        let total = hidden_bar();
+        total.set_message("$0.10");
+        LiveScreen::start("agent", total, |_| "  {msg}".to_owned())
+    }
+
+    fn line<'a>(id: &'a str, description: &'a str, action: &str) -> LiveLine<'a> {
+        let (spent, action) = ("12.3k $0.02".to_owned(), action.to_owned());
+        LiveLine { id, turn: 3, spent, elapsed: Duration::from_secs(20), description, action }
+    }
+
+    /// The lines without their spinners, in this many columns and rows.
+    fn compose<'a>(
+        screen: &LiveScreen,
+        lines: impl Into<Vec<LiveLine<'a>>>,
+        columns: usize,
+        rows: usize,
+    ) -> Vec<String> {
+        let lines = screen.compose(&mut screen.lock(), lines.into().into_iter(), (columns + 1, rows + 1));
+        let is_spinner = |char| ('⠀'..='⣿').contains(&char);
+        lines.iter().map(|line| line.trim_start_matches(is_spinner).to_owned()).collect()
+    }
 
     #[test]
     fn a_frame_ends_where_it_began() {
@@ -173,21 +303,51 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_take_two_columns() {
-        assert_eq!(fit("日本語", 6), "日本語");
-        assert_eq!(fit("日本語", 5), "日本…");
-        assert_eq!(fit("日本語", 4), "日…");
-        assert_eq!(fit("abc", 0), "");
-        assert_eq!([fit("e\u{301}e\u{301}e\u{301}", 3), fit("abcd", 3)], ["e\u{301}e\u{301}e\u{301}", "ab…"]);
+    fn a_long_description_leaves_room_for_the_action() {
+        let description = "Find every place where a token is parsed, and list it";
+        let screen = screen();
+        let shown = |columns: usize, action: &str| {
+            compose(&screen, [line("explorer-1", description, action)], columns, 9).remove(0)
+        };
+        let figures = " explorer-1 turn 3   12.3k $0.02   00:00:20  ";
+        assert_eq!(shown(120, "thinking"), format!("{figures}{description}: thinking"));
+        assert_eq!(shown(90, "bash cargo test"), format!("{figures}Find every place where a t…: bash cargo test"));
+        assert_eq!(shown(30, "bash cargo test"), " explorer-1 bash cargo test");
+        assert_eq!(shown(20, "bash cargo test"), " explorer-1 bash c…");
     }
 
     #[test]
-    fn ids_fit_a_column_and_keep_their_number() {
-        assert_eq!(pad("parent", 16), "parent          ");
-        assert_eq!(pad("a-very-long-name-12", 16), "a-very-lon…me-12");
-        for text in ["日本語日本語日本語日本語", "x", &"x".repeat(70)] {
-            for columns in 1..20 {
-                assert_eq!(width(&pad(text, columns)), columns, "{text} in {columns}");
+    fn agents_come_and_go_in_their_order_and_those_that_do_not_fit_are_counted() {
+        let screen = screen();
+        let shown = |ids: &[&str], rows: usize| {
+            let lines: Vec<LiveLine<'_>> = ids.iter().map(|id| line(id, "", "x")).collect();
+            compose(&screen, lines, 30, rows)
+        };
+        assert_eq!(shown(&["a", "c"], 9), [" a x", " c x", "  $0.10"]);
+        assert_eq!(shown(&["a", "b", "c"], 9), [" a x", " b x", " c x", "  $0.10"]);
+        assert_eq!(shown(&["a", "b", "c"], 3), [" a x", "  and 2 more agents", "  $0.10"]);
+        assert_eq!(shown(&["a", "b", "c"], 2), ["  and 3 more agents", "  $0.10"]);
+        assert_eq!(shown(&["a", "b", "c"], 1), ["  $0.10"]);
+        assert_eq!(shown(&["b", "c"], 3), [" b x", " c x", "  $0.10"]);
+        assert_eq!(shown(&[], 3), ["  $0.10"]);
+    }
+
+    #[test]
+    fn each_line_takes_one_row_of_any_terminal() {
+        let texts =
+            ["日本語日本語", "👍\u{1f3fd}\u{1f3fd}\u{1f3fd}", "e\u{301}e\u{301}", "{msg} {{", "👩\u{200d}👩\u{200d}👧"];
+        let screen = screen();
+        for (columns, rows) in (0..80).map(|number| (number / 4, number % 4)).chain([(70, 9), (200, 9)]) {
+            for text in texts.map(|text| text.repeat(40)) {
+                let lines = compose(&screen, [line(&text, &text, &text), line("x", &text, "y")], columns, rows);
+                assert!((1..=rows.max(1)).contains(&lines.len()), "{lines:?} in {columns} x {rows}");
+                assert_eq!(
+                    lines.last().map(|line| line.trim_end_matches('…').is_empty()),
+                    Some(columns < 2),
+                    "{lines:?}"
+                );
+                let longest = lines.iter().map(|line| measure_text_width(line)).max();
+                assert!(longest <= Some(columns.max(1)), "{lines:?} in {columns} x {rows}");
             }
         }
     }

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
+use indicatif::{FormattedDuration, HumanDuration};
 
 use super::event_line::MAX_LINE_CHARS;
 use super::heartbeat::Heartbeat;
-use super::live_line::{LiveLine, lines_that_fit, live_lines};
-use super::live_screen::{LiveScreen, Size};
+use super::live_line::LiveLine;
+use super::live_screen::{LiveScreen, hidden_bar};
 use super::run_progress::{LIVE_TICK, can_be_live};
-use super::run_status::{RunStatus, short_cost, short_duration};
+use super::run_status::{RunStatus, short_cost};
 use super::ticker::Ticker;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
@@ -98,7 +99,11 @@ impl MapProgress {
             jobs,
             started: Instant::now(),
             state: Mutex::default(),
-            screen: is_live.then(LiveScreen::start),
+            screen: is_live.then(|| {
+                let all = hidden_bar();
+                all.set_length(total as u64);
+                LiveScreen::start("row", all, template)
+            }),
             heartbeat,
             signals: signals.clone(),
             budget: Arc::clone(budget),
@@ -144,7 +149,7 @@ impl MapProgress {
             self.shown.console.warning(&format!(
                 "row {id}: {}; while the provider fails, no row starts, and one tries again from time to time, for {} at most",
                 truncate::first(why, MAX_LINE_CHARS),
-                short_duration(limit)
+                HumanDuration(limit)
             ));
             self.shown.heartbeat.line_printed();
         }
@@ -226,7 +231,7 @@ impl ShownMap {
     fn tick(&self) {
         self.note_signal();
         match &self.screen {
-            Some(screen) => screen.draw(|size| self.lines(&self.state(), size)),
+            Some(screen) => self.draw(screen, &self.state()),
             None if self.heartbeat.is_due() => self.console.eprint(&printable(&self.heartbeat_line(&self.state()))),
             None => {}
         }
@@ -245,37 +250,18 @@ impl ShownMap {
         self.heartbeat.line_printed();
     }
 
-    /// The lines of the active rows, and a line for all.
-    fn lines(&self, state: &MapState, (columns, rows): Size) -> Vec<String> {
-        let shown = lines_that_fit(state.active.len(), rows.saturating_sub(1));
-        let line = |(id, row): (_, &ActiveRow)| {
+    /// Draws the lines of the active rows, and a line for all.
+    fn draw(&self, screen: &LiveScreen, state: &MapState) {
+        let left = state.time_left(self.total, self.jobs);
+        screen.total.set_position(state.ended as u64);
+        screen.total.set_message(self.spend_and_failures(state));
+        screen.total.set_prefix(left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left))));
+        screen.draw(state.active.iter().map(|(id, row)| {
             let status = row.status.0.lock().ignore_poison();
             let turn = status.parent().map_or(1, |parent| parent.turn);
             let (spent, action) = (status.spent(), status.main_activity());
             LiveLine { id, turn, spent, elapsed: row.started.elapsed(), description: "", action }
-        };
-        let lines: Vec<LiveLine<'_>> =
-            state.active.iter().map(|(id, row)| (id.as_str(), row)).take(shown).map(line).collect();
-        let mut lines = live_lines(&lines, self.started, columns);
-        let hidden = state.active.len() - shown;
-        if hidden > 0 && rows > 1 {
-            lines.push(format!("  and {}", pluralize(hidden as u64, "more row")));
-        }
-        let bar = match columns < MIN_COLUMNS_FOR_BAR {
-            true => "  ".to_owned(),
-            false => format!("  {} ", bar(state.ended, self.total, BAR_COLUMNS.min(columns / 3))),
-        };
-        let left = state
-            .time_left(self.total, self.jobs)
-            .map_or(String::new(), |left| format!(", about {} left", short_duration(left)));
-        let elapsed = short_duration(self.started.elapsed());
-        lines.push(format!(
-            "{bar}{}/{} rows, {}  {elapsed}{left}",
-            state.ended,
-            self.total,
-            self.spend_and_failures(state)
-        ));
-        lines
+        }));
     }
 
     /// What the map does, for a log.
@@ -286,7 +272,7 @@ impl ShownMap {
         if let Some(more) = state.active.len().checked_sub(MAX_NAMED_ROWS).filter(|more| *more > 0) {
             parts.push(pluralize(more as u64, "more active row"));
         }
-        parts.push(short_duration(self.started.elapsed()));
+        parts.push(FormattedDuration(self.started.elapsed()).to_string());
         parts.push(self.spend_and_failures(state));
         format!("still running: {}", parts.join(", "))
     }
@@ -322,6 +308,8 @@ impl ShownMap {
 impl MapState {
     /// About how long the rest takes, from the rows that have run here. `None` if none has, or all that are left run longer than
     /// those did.
+    ///
+    /// indicatif's own estimate weighs the last 15 seconds most: of rows that take a minute, it says four weeks before one ends.
     fn time_left(&self, total: usize, jobs: usize) -> Option<Duration> {
         let (count, together) = self.timed;
         let mean = together.checked_div(count)?;
@@ -334,10 +322,13 @@ impl MapState {
     }
 }
 
-/// A bar with this many columns.
-fn bar(ended: usize, total: usize, columns: usize) -> String {
-    let full = (ended * columns).checked_div(total).unwrap_or_default().min(columns);
-    format!("{}{}", "━".repeat(full), "╌".repeat(columns - full))
+/// The template of the line for all in this many columns.
+fn template(columns: usize) -> String {
+    let all = "{human_pos}/{human_len} rows, {msg}  {elapsed_precise}{prefix}";
+    match columns < MIN_COLUMNS_FOR_BAR {
+        true => format!("  {all}"),
+        false => format!("  {{bar:{}}} {all}", BAR_COLUMNS.min(columns / 3)),
+    }
 }
 
 #[cfg(test)]
@@ -352,10 +343,5 @@ mod tests {
         assert_eq!(state.time_left(10, 3), Some(Duration::from_secs(18)), "nine rows, three at once");
         assert_eq!(state.time_left(2, 3), Some(Duration::from_secs(6)), "the last row alone");
         assert_eq!(state.time_left(1, 3), None, "never 0 s");
-    }
-
-    #[test]
-    fn a_bar_is_full_at_the_end() {
-        assert_eq!([bar(0, 3, 6), bar(1, 3, 6), bar(3, 3, 6), bar(0, 0, 2)], ["╌╌╌╌╌╌", "━━╌╌╌╌", "━━━━━━", "╌╌"]);
     }
 }

@@ -13,4 +13,3 @@ mod ticker;
 
 pub(super) use self::map_progress::MapProgress;
 pub(super) use self::run_progress::{RunProgress, can_be_live};
-pub(super) use self::run_status::short_duration;

@@ -2,14 +2,16 @@
 
 use std::io::stderr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use indicatif::FormattedDuration;
 
 use super::event_line::event_line;
 use super::heartbeat::Heartbeat;
-use super::live_line::{LiveLine, lines_that_fit, live_lines};
-use super::live_screen::{LiveScreen, Size, pad};
+use super::live_line::{LiveLine, pad_id};
+use super::live_screen::{LiveScreen, hidden_bar};
 use super::log_groups::LogGroups;
-use super::run_status::{AgentStatus, RunStatus, short_duration};
+use super::run_status::{AgentStatus, RunStatus};
 use super::ticker::Ticker;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
@@ -19,7 +21,6 @@ use crate::pricing::Prices;
 use crate::process::job_control::is_in_background;
 use crate::run::{ResumeState, RunObserver, Signals};
 use crate::sync::IgnorePoison;
-use crate::text::pluralize;
 
 /// How often live lines are drawn.
 pub(super) const LIVE_TICK: Duration = Duration::from_millis(125);
@@ -36,7 +37,6 @@ pub(in crate::cli) struct RunProgress {
 struct Shown {
     status: Mutex<RunStatus>,
     display: Display,
-    started: Instant,
 }
 
 enum Display {
@@ -54,8 +54,12 @@ impl RunProgress {
         earlier: Option<&ResumeState>,
         signals: &Signals,
     ) -> Self {
+        let status = RunStatus::new(plan, prices, earlier);
         let display = match is_live {
-            true => Display::Live(LiveScreen::start()),
+            true => {
+                let run = hidden_bar().with_elapsed(status.elapsed());
+                Display::Live(LiveScreen::start("agent", run, |_| "  {msg}  {elapsed_precise}".to_owned()))
+            }
             false => Display::Log {
                 console: env.console,
                 heartbeat: Heartbeat::new(env),
@@ -66,8 +70,7 @@ impl RunProgress {
             Display::Live(_) => LIVE_TICK,
             Display::Log { heartbeat, .. } => heartbeat.tick(),
         };
-        let status = Mutex::new(RunStatus::new(plan, prices, earlier));
-        let shown = Arc::new(Shown { status, display, started: Instant::now() });
+        let shown = Arc::new(Shown { status: Mutex::new(status), display });
         let (of_ticker, signals) = (Arc::clone(&shown), signals.clone());
         // Without a thread, only events are shown.
         let ticker = Ticker::start(interval, move || of_ticker.tick(&signals)).ok();
@@ -97,7 +100,7 @@ impl RunObserver for Shown {
                 if is_shown_above(entry)
                     && let Some(line) = event_line(entry)
                 {
-                    screen.print_above(&format!("  {} {}", pad(&entry.agent, 16), printable(line.trim_end())));
+                    screen.print_above(&format!("  {} {}", pad_id(&entry.agent, 16), printable(line.trim_end())));
                 }
             }
             Display::Log { console, heartbeat, groups } => {
@@ -154,15 +157,17 @@ impl Shown {
                     screen.print_above("stopping; Ctrl-C again ends it at once");
                 }
             }
-            Display::Live(screen) => screen.draw(|size| {
+            Display::Live(screen) => {
                 let status = self.status.lock().ignore_poison();
-                run_lines(&status, self.started, size)
-            }),
+                let agents: Vec<&AgentStatus> = status.active_agents().collect();
+                screen.total.set_message(status.cost_and_limit());
+                screen.draw(agents.iter().map(|agent| agent_line(agent)));
+            }
             Display::Log { console, heartbeat, .. } => {
                 if heartbeat.is_due() {
                     let status = self.status.lock().ignore_poison();
                     let (activity, limit) = (status.activity(), status.cost_and_limit());
-                    let elapsed = short_duration(status.elapsed());
+                    let elapsed = FormattedDuration(status.elapsed());
                     drop(status);
                     console.eprint(&format!("still running: {}, {elapsed}, {limit}", printable(&activity)));
                 }
@@ -185,21 +190,6 @@ impl Shown {
             }
         }
     }
-}
-
-/// The lines of the agents, and a line for the run.
-fn run_lines(status: &RunStatus, started: Instant, (columns, rows): Size) -> Vec<String> {
-    let agents: Vec<&AgentStatus> = status.active_agents().collect();
-    let shown = lines_that_fit(agents.len(), rows.saturating_sub(1));
-    let lines: Vec<LiveLine<'_>> = agents.iter().take(shown).map(|agent| agent_line(agent)).collect();
-    let mut lines = live_lines(&lines, started, columns);
-    let hidden = agents.len() - shown;
-    if hidden > 0 && rows > 1 {
-        lines.push(format!("  and {} that don't fit on the screen", pluralize(hidden as u64, "more agent")));
-    }
-    let elapsed = short_duration(status.elapsed());
-    lines.push(format!("  {}  {elapsed}", status.cost_and_limit()));
-    lines
 }
 
 fn agent_line(agent: &AgentStatus) -> LiveLine<'_> {

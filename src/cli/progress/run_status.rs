@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
+use indicatif::FormattedDuration;
 
 use super::event_line::event_line;
 use crate::cli::output::printable;
@@ -217,7 +218,7 @@ impl RunStatus {
             (self.used.tokens as f64 / limit.max(1) as f64, text)
         });
         let time = self.limits.wall_clock_ms.map(|limit| {
-            let text = format!("{} of {}", short_duration(elapsed), short_duration(Duration::from_millis(limit)));
+            let text = format!("{} of {}", FormattedDuration(elapsed), FormattedDuration(Duration::from_millis(limit)));
             (elapsed.as_secs_f64() * 1e3 / limit.max(1) as f64, text)
         });
         let of_cost = self.limits.cost_usd.zip(self.used.cost).map(|(limit, used)| {
@@ -367,14 +368,6 @@ pub(super) fn short_cost(usd: f64) -> String {
     }
 }
 
-/// A duration without fractions: `0 s`, `20 s`, `3 min 20 s`, `2 h 5 min`.
-pub(in crate::cli) fn short_duration(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..60 => format!("{seconds} s"),
-        seconds => run_stats::duration(seconds.saturating_mul(1_000)),
-    }
-}
-
 fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).min(100.0).floor())
 }
@@ -439,7 +432,7 @@ mod tests {
         assert_eq!(status(json!({ "tokens": 20_000 })).cost_and_limit(), "$0.12, 12.3k of 20.0k tokens, 61 %");
         let mut late = status(json!({ "wall_clock_ms": 100_000 }));
         late.elapsed_before = Duration::from_secs(90);
-        assert_eq!(late.cost_and_limit(), "$0.12, 1 min 30 s of 1 min 40 s, 90 %");
+        assert_eq!(late.cost_and_limit(), "$0.12, 00:01:30 of 00:01:40, 90 %");
         late.used.cost = None;
         assert!(late.cost_and_limit().starts_with("cost unknown, "));
     }
@@ -488,11 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_costs_are_short() {
-        assert_eq!(
-            [0, 59, 60, 200].map(|seconds| short_duration(Duration::from_secs(seconds))),
-            ["0 s", "59 s", "1 min", "3 min 20 s"]
-        );
+    fn costs_are_short() {
         assert_eq!([0.0, 0.0004, 0.004, 0.25, 12.3].map(short_cost), ["$0.00", "<$0.001", "$0.004", "$0.25", "$12.30"]);
         assert_eq!([0.0, 0.249, 0.999, 7.0].map(percent), ["0 %", "24 %", "99 %", "100 %"]);
     }
