@@ -129,6 +129,9 @@ fn a_text_that_is_valid_data_is_the_result() {
         format!("  {:#}\n", valid_data()),
         format!("Here it is:\n\n```json\n{:#}\n```\n\nThat is all.", valid_data()),
         format!("```\n{}\n```", valid_data()),
+        format!("~~~json\n\u{feff}{}\n~~~", valid_data()),
+        format!("\u{feff}{}", valid_data()),
+        format!("It is {}, as {{promised}}.", valid_data()),
     ] {
         let folder = job("", FINDINGS);
         let server = Server::start(ScriptedAgents::of([Answer::text(&text)]));
@@ -147,8 +150,8 @@ fn a_text_that_is_valid_data_is_the_result() {
 fn a_text_that_is_not_exactly_valid_data_is_not_the_result() {
     let two = format!("```json\n{0}\n```\nor\n```json\n{0}\n```", valid_data());
     let other = format!("```python\n{}\n```", valid_data());
-    let prose = format!("It is {}", valid_data());
-    for text in [&two, &other, &prose, "{\"verdict\": \"fine\", \"findings\": []}", "{}", "null"] {
+    let both = format!("It is {0} or {0}", valid_data());
+    for text in [&two, &other, &both, "{\"verdict\": \"fine\", \"findings\": []}", "{}", "null"] {
         let folder = job("", FINDINGS);
         let server = Server::start(ScriptedAgents::of([Answer::text(text), Answer::text(text)]));
         let ended = folder.legwork(RUN).anthropic(&server).run();
@@ -156,6 +159,19 @@ fn a_text_that_is_not_exactly_valid_data_is_not_the_result() {
         assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null), "{text}");
         server.finish();
     }
+}
+
+#[test]
+fn the_reminder_says_what_is_wrong_with_the_json_of_a_text() {
+    let folder = job("", "result: { schema: { type: object, required: [n], properties: { n: { type: integer } } } }\n");
+    let wrong = Answer::text("```json\n{\"n\": \"3\"}\n```");
+    let server = Server::start(ScriptedAgents::of([wrong, Answer::text("{\"n\": 3}")]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(0);
+    assert_eq!(outcome(&ended), (json!("completed"), json!({ "n": 3 })));
+    let requests = server.finish();
+    let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
+    assert!(last.contains("isn't the data") && last.contains("/n: expected a whole number"), "{last}");
 }
 
 #[test]

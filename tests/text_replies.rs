@@ -27,24 +27,25 @@ fn server(answers: impl IntoIterator<Item = Answer>) -> Server {
 #[test]
 fn a_call_in_the_text_ends_the_run_and_a_resumed_run_asks_again() {
     let folder = folder("read_file", "");
-    let parserless = server([Answer::text(CALL), Answer::text(CALL)]);
+    // The server parses calls when the run is resumed.
+    let parserless = server([Answer::text(CALL), Answer::text(CALL), read_file(), Answer::text("It says alpha.")]);
     let ended = folder.legwork(RUN).openai(&parserless).run();
     ended.assert_code(5).assert_stderr_contains("wrote a call of `read_file` as text");
     ended.assert_stderr_contains("--enable-auto-tool-choice --tool-call-parser").assert_stderr_contains("--jinja");
     let result = ended.run_folder().result();
     assert_eq!((&result["outcome"], &result["turns"]), (&json!("provider_rejected"), &json!(2)));
-    let requests = parserless.finish();
-    let messages = |at: usize| requests[at].body()["messages"].clone();
-    assert_eq!(messages(0), messages(1), "the text is no part of the conversation");
-    // The parser is on now.
-    let parsing = server([read_file(), Answer::text("It says alpha.")]);
-    let resumed = folder.legwork(&["resume", "latest"]).openai(&parsing).run();
+    let resumed = folder.legwork(&["resume", "latest"]).openai(&parserless).run();
     resumed.assert_code(0).assert_stdout("It says alpha.\n");
     assert_eq!(resumed.run_folder().result()["tool_calls"], 1);
-    // Or it is still off.
-    let again = server([Answer::text(CALL), Answer::text(CALL)]);
-    folder.legwork(RUN).openai(&again).run().assert_code(5);
-    let still = server([Answer::text(CALL)]);
+    let requests = parserless.finish();
+    let messages = |at: usize| requests[at].body()["messages"].to_string();
+    assert!(messages(1).starts_with(messages(0).trim_end_matches(']')), "{}", messages(1));
+    let note = "No tool was called: your last reply has a call of `read_file` as text";
+    assert!(messages(1).contains(note), "{}", messages(1));
+    assert_eq!(messages(2), messages(1), "the second text is no part of the conversation");
+    // Or it still doesn't.
+    let still = server([Answer::text(CALL), Answer::text(CALL), Answer::text(CALL)]);
+    folder.legwork(RUN).openai(&still).run().assert_code(5);
     folder.legwork(&["resume", "latest"]).openai(&still).run().assert_code(5);
 }
 

@@ -39,38 +39,42 @@ impl Agent<'_> {
         if !self.run.deps.plan.checks.is_empty() {
             self.run.wait_for_baseline().await?;
         }
-        self.take_result_from_text(&reply).await?;
+        let why = self.take_result_from_text(&reply).await?;
         if self.output.tool.is_none() || self.output.result.is_some() {
             return self.run_checks(reply).await;
         }
         if std::mem::replace(&mut self.output.was_reminded, true) {
             return Ok(Some(Outcome::ResultInvalid));
         }
-        self.continue_with_note(reply, REMINDER.to_owned())?;
+        let why = why.map(|why| format!("\n\nThe JSON in your last text isn't the data: {why}"));
+        self.continue_with_note(reply, format!("{REMINDER}{}", why.unwrap_or_default()))?;
         Ok(None)
     }
 
     /// Takes the text of a reply as the data if it is valid: some models answer with JSON instead of calling the tool. A later
-    /// text replaces an earlier one, but no data that was submitted.
-    pub(super) async fn take_result_from_text(&mut self, reply: &Reply) -> Result<(), RunAbort> {
-        let Some(tool) = &self.output.tool else { return Ok(()) };
+    /// text replaces an earlier one, but no data that was submitted. Returns what is wrong with JSON that isn't valid.
+    pub(super) async fn take_result_from_text(&mut self, reply: &Reply) -> Result<Option<String>, RunAbort> {
+        let Some(tool) = &self.output.tool else { return Ok(None) };
         if self.output.result.is_some() && !self.output.is_from_text {
-            return Ok(());
+            return Ok(None);
         }
         let result = match self.cursor.next_result_taken() {
-            Some(None) => None,
-            Some(Some(recorded)) if !self.cursor.is_replay() => Some(recorded.clone()),
+            Some(None) => Err(tool.read_text(&reply.text()).await.err().flatten()),
+            Some(Some(recorded)) if !self.cursor.is_replay() => Ok(recorded.clone()),
             Some(Some(_)) | None => tool.read_text(&reply.text()).await,
         };
-        if let Some(result) = result {
-            self.record(ResultTaken { result: result.clone() })?;
-            (self.output.result, self.output.is_from_text) = (Some(result), true);
+        match result {
+            Ok(result) => {
+                self.record(ResultTaken { result: result.clone() })?;
+                (self.output.result, self.output.is_from_text) = (Some(result), true);
+                Ok(None)
+            }
+            Err(why) => Ok(why),
         }
-        Ok(())
     }
 
     /// Answers a reply with a note; a resumed agent gets the recorded note.
-    fn continue_with_note(&mut self, reply: Reply, text: String) -> Result<(), RunAbort> {
+    pub(super) fn continue_with_note(&mut self, reply: Reply, text: String) -> Result<(), RunAbort> {
         let recorded = self.cursor.next_note();
         self.record(NoteSent { text: text.clone() })?;
         // A reply without any block isn't a message.

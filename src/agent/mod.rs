@@ -49,6 +49,8 @@ enum ReplyUse {
     Accepted,
     /// It is discarded for this reason, and the model is asked again.
     AskAgain(String),
+    /// It stays in the conversation, and the model reads this note.
+    Answered(String),
     /// It is discarded for this reason, which ends the run. A resumed agent asks the model again.
     Fails(String, RunAbort),
     /// It ends the agent, because the budget had no more tokens for it.
@@ -132,6 +134,11 @@ impl<'t> Agent<'t> {
             self.summary.turns += 1;
             match self.judge(&reply, was_asked_again) {
                 ReplyUse::Accepted => was_asked_again = false,
+                ReplyUse::Answered(note) => {
+                    self.continue_with_note(reply, note)?;
+                    was_asked_again = true;
+                    continue;
+                }
                 ReplyUse::CutByBudget => return self.finish_after_budget_cut(reply).await,
                 ReplyUse::Ends(outcome) => return Ok(outcome),
                 ReplyUse::AskAgain(reason) => {
@@ -257,7 +264,9 @@ impl<'t> Agent<'t> {
                 let reason = format!("the model wrote a call of `{tool}` as text, so no tool was called");
                 match was_asked_again {
                     true => ReplyUse::Fails(reason, RunAbort::call_as_text(self.model, &tool)),
-                    false => ReplyUse::AskAgain(reason),
+                    // Earlier builds sent the same request again.
+                    false if self.cursor.is_discarded_next() == Some(true) => ReplyUse::AskAgain(reason),
+                    false => ReplyUse::Answered(text_calls::note(&tool)),
                 }
             }
             StopReason::MaxTokens if self.budget_cap.is_some() => ReplyUse::CutByBudget,
@@ -287,10 +296,12 @@ impl<'t> Agent<'t> {
     /// The tool that the reply calls only in its text, because the server doesn't parse the model's calls.
     fn call_as_text(&self, reply: &Reply) -> Option<String> {
         let is_last = reply.tool_calls().next().is_none() && reply.stop != StopReason::Pause;
-        if !is_last || !self.cursor.is_discarded_next().unwrap_or(true) {
+        if !is_last {
             return None;
         }
-        text_calls::called_tool(&reply.text(), &|name| self.toolbox.has(name))
+        let tool = text_calls::called_tool(&reply.text(), &|name| self.toolbox.has(name))?;
+        let is_asked_next = || self.cursor.next_note().is_some_and(|note| text_calls::is_note(&note));
+        self.cursor.is_discarded_next().is_none_or(|is_discarded| is_discarded || is_asked_next()).then_some(tool)
     }
 
     /// Whether the agent only repeats what fails. Calls that a limit refused all fail alike; then the limit is the reason.
@@ -357,7 +368,7 @@ impl<'t> Agent<'t> {
         loop {
             match self.request_reply(RequestKind::Final, CompactionState::default()).await? {
                 // It may have the data that the agent had no turn left to submit.
-                RequestOutcome::Reply(reply) => return self.take_result_from_text(&reply).await,
+                RequestOutcome::Reply(reply) => return self.take_result_from_text(&reply).await.map(drop),
                 RequestOutcome::LimitReached(_) => {}
                 _ => return Ok(()),
             }

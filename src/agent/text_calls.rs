@@ -33,6 +33,10 @@ const MARKUP: &[(&str, &str)] = &[
     // gpt-oss.
     ("<|start|>assistant<|channel|>commentary to=functions.", "<|call|>"),
     ("<|channel|>commentary to=functions.", "<|call|>"),
+    ("<|start|>assistant to=functions.", "<|call|>"),
+    ("assistantcommentary to=functions.", ""),
+    ("commentary to=functions.", ""),
+    ("to=functions.", ""),
     // Granite and Phi.
     ("<|tool_call|>", "<|/tool_call|>"),
     ("functools", ""),
@@ -43,18 +47,77 @@ const MARKUP: &[(&str, &str)] = &[
     ("<|action_start|><|plugin|>", "<|action_end|>"),
     ("<|tool_call_start|>", "<|tool_call_end|>"),
     ("<TOOLCALL>", "</TOOLCALL>"),
+    ("<tool_use>", "</tool_use>"),
+    ("<tools>", "</tools>"),
+    ("<tool>", "</tool>"),
+    ("<tool_code>", "</tool_code>"),
     ("<seed:tool_call>", "</seed:tool_call>"),
 ];
+
+/// How a note about such a call begins.
+const NOTE: &str = "No tool was called: ";
+
+/// The languages of a code block that is a call if it is all of a reply.
+const CALL_LANGUAGES: [&str; 7] =
+    ["tool_call", "tool_calls", "tool_code", "tool_use", "function_call", "function", "json"];
 
 /// How deep markup is nested.
 const MAX_DEPTH: usize = 4;
 /// How many lines of a text are tried as the start of calls.
 const MAX_STARTS: usize = 16;
 
+/// What the model reads about a call that it wrote as text.
+pub(super) fn note(tool: &str) -> String {
+    format!(
+        "{NOTE}your last reply has a call of `{tool}` as text, and a text is never run. Make the call as a tool call, in the \
+         form that you were given for tools. If you meant no call, give your answer again without that notation."
+    )
+}
+
+/// Whether a note is one about a call as text.
+pub(super) fn is_note(text: &str) -> bool {
+    text.starts_with(NOTE)
+}
+
 /// The tool that a text calls, if the text is nothing but calls of tools that `has_tool` knows, or ends with them. An answer
 /// that contains such a notation elsewhere, or shows it in a code block, is no call.
 pub(super) fn called_tool(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
-    called_in(text, has_tool, 0).or_else(|| called_at_end(text, has_tool))
+    let whole = || called_in(text, has_tool, 0).or_else(|| element_call(text.trim(), has_tool));
+    let others = || react_call(text, has_tool).or_else(|| called_at_end(text, has_tool));
+    whole().or_else(|| fenced_call(text.trim(), has_tool)).or_else(others)
+}
+
+/// The call of a text that is one code block in a language for calls.
+fn fenced_call(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
+    let (language, content) = text.strip_prefix("```")?.split_once('\n')?;
+    let content = content.trim_end().strip_suffix("```")?.trim();
+    let language = language.trim();
+    if content.contains("```") || !CALL_LANGUAGES.contains(&language) {
+        return None;
+    }
+    let is_marked = language != "json";
+    let inner = content.strip_prefix("print(").and_then(|call| call.strip_suffix(')')).filter(|_| is_marked);
+    let inner = inner.unwrap_or(content);
+    let by_name = if is_marked { named_call(inner) } else { None };
+    by_name.filter(|name| has_tool(name)).map(str::to_owned).or_else(|| json_calls(inner, has_tool))
+}
+
+/// The call of a text that is one element with the name of a tool, as Cline writes it: `<read_file><path>a</path></read_file>`.
+fn element_call(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
+    let (name, rest) = text.strip_prefix('<')?.split_once('>')?;
+    let inside = rest.strip_suffix(&format!("</{name}>"))?.trim();
+    let is_input = inside.starts_with(['<', '{']) && inside.ends_with(['>', '}']);
+    (has_tool(name) && is_input).then(|| name.to_owned())
+}
+
+/// The call at the end of a text in the notation of ReAct: a line `Action: TOOL` and one with `Action Input: {...}`.
+fn react_call(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
+    let start = text.rfind("Action Input:").filter(|at| text[..*at].ends_with('\n'))?;
+    let input = text[start..].strip_prefix("Action Input:")?.trim();
+    let action = text[..start].trim_end().rsplit('\n').next()?.trim();
+    let name = action.strip_prefix("Action:")?.trim().trim_matches('`');
+    let is_input = input.starts_with('{') && input.ends_with('}');
+    (has_tool(name) && is_input && text[..start].matches("```").count() % 2 == 0).then(|| name.to_owned())
 }
 
 /// The tool that a text calls after what it says: with markup, from the start of a line to the end of the text.
@@ -116,7 +179,9 @@ fn named_call(text: &str) -> Option<&str> {
     let is_call = |rest: &str| {
         rest.starts_with(['{', '(', '[', '<', '>', '"', ':', '`']) && rest.ends_with(['}', ')', ']', '>', '`'])
     };
+    // gpt-oss writes the kind of the input after the name.
     let rest = rest.trim();
+    let rest = rest.strip_prefix("json").unwrap_or(rest).trim();
     (!name.is_empty() && (rest.is_empty() || is_call(rest))).then_some(name)
 }
 
@@ -132,10 +197,19 @@ fn json_calls(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
 }
 
 fn call_name(call: &Map<String, Value>) -> Option<&str> {
+    // The call may be the only field, or the first item of the only field: `{"tool_calls": [{...}]}`.
+    let within = ["function", "function_call", "functionCall", "tool_call", "tool_calls", "tool_uses"];
+    let inner = within.iter().find_map(|name| match call.get(*name)? {
+        Value::Array(calls) => calls.first()?.as_object(),
+        inner => inner.as_object(),
+    });
+    let call = inner.unwrap_or(call);
     let call = call.get("function").and_then(Value::as_object).unwrap_or(call);
-    let input = ["arguments", "parameters"].iter().find_map(|name| call.get(*name))?;
-    let name = ["name", "tool_name"].iter().find_map(|name| call.get(*name))?.as_str()?;
-    (input.is_object() || input.is_string()).then_some(name)
+    let inputs = ["arguments", "parameters", "args", "input", "tool_input", "action_input"];
+    let input = inputs.iter().find_map(|name| call.get(*name))?;
+    let names = ["name", "tool_name", "function", "tool", "action", "recipient_name"];
+    let name = names.iter().find_map(|name| call.get(*name)?.as_str())?;
+    (input.is_object() || input.is_string()).then(|| name.strip_prefix("functions.").unwrap_or(name))
 }
 
 #[cfg(test)]
@@ -187,6 +261,24 @@ mod tests {
             assert_eq!(called(text).as_deref(), Some("read_file"), "{text}");
         }
         assert_eq!(called("<tool_call>todo</tool_call>").as_deref(), Some("todo"));
+        for text in [
+            "<read_file>\n<path>a</path>\n</read_file>",
+            "I look at it.\n\nThought: it is short.\nAction: read_file\nAction Input: {\"path\": \"a\"}",
+            "```tool_code\nprint(read_file(path=\"a\"))\n```",
+            "```json\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n```",
+            "```tool_call\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n```",
+            "{\"tool\": \"read_file\", \"input\": {\"path\": \"a\"}}",
+            "{\"action\": \"read_file\", \"action_input\": {\"path\": \"a\"}}",
+            "{\"type\": \"tool_use\", \"name\": \"read_file\", \"input\": {}}",
+            "{\"functionCall\": {\"name\": \"read_file\", \"args\": {}}}",
+            "{\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"read_file\", \"arguments\": \"{}\"}}]}",
+            "{\"tool_uses\": [{\"recipient_name\": \"functions.read_file\", \"parameters\": {}}]}",
+            "{\"function\": \"read_file\", \"arguments\": {}}",
+            "<tool_use>{\"name\": \"read_file\", \"input\": {}}</tool_use>",
+            "commentary to=functions.read_file json{\"path\": \"a\"}",
+        ] {
+            assert_eq!(called(text).as_deref(), Some("read_file"), "{text}");
+        }
     }
 
     #[test]
@@ -236,6 +328,14 @@ mod tests {
             "bash{}",
             "<tool_call>",
             "",
+            "<read_file> reads a file.</read_file>",
+            "<unknown><path>a</path></unknown>",
+            "Action: read_file",
+            "Write:\n```\nAction: read_file\nAction Input: {}\n```\nand so on.",
+            "```json\n{\"name\": \"read_file\", \"version\": {}}\n```",
+            "```python\nread_file(path=\"a\")\n```",
+            "It calls:\n```tool_code\nread_file(path=\"a\")\n```",
+            "{\"tool\": \"unknown\", \"input\": {}}",
         ] {
             assert_eq!(called(text), None, "{text}");
         }

@@ -45,16 +45,25 @@ impl SubmitResult {
         self.schema.parse_data(input).ok()
     }
 
-    /// The data in the text of a reply: JSON that matches the schema and is the whole text, or its only code block.
-    pub async fn read_text(&self, text: &str) -> Option<Value> {
-        let json = RawValue::from_string(json_in_text(text)?.to_owned()).ok()?;
+    /// The data in the text of a reply: JSON that matches the schema and is the whole text, its only code block, or the only
+    /// object in it.
+    ///
+    /// # Errors
+    /// What is wrong with the JSON in the text; `None` if it has none.
+    pub async fn read_text(&self, text: &str) -> Result<Value, Option<String>> {
+        let Some(json) = json_in_text(text) else { return Err(None) };
+        let Ok(json) = RawValue::from_string(json.to_owned()) else { return Err(None) };
+        let mut why = None;
         // The model may write the data, or what it would submit.
         for input in [self.schema.to_input(&json), json] {
-            if self.check(&input, VALIDATION_TIMEOUT).await.is_ok() {
-                return self.accepted(&input);
+            match self.check(&input, VALIDATION_TIMEOUT).await {
+                Ok(()) => return self.accepted(&input).ok_or(None),
+                Err(ToolError(error)) => {
+                    why.get_or_insert(error);
+                }
             }
         }
-        None
+        Err(why)
     }
 
     /// Validates an input on a thread, which is abandoned after the timeout.
@@ -80,27 +89,61 @@ impl SubmitResult {
     }
 }
 
-/// The part of a text that is meant as JSON: all of it, or its only code block.
+/// The part of a text that is meant as JSON: all of it, its only code block, or the only object in it.
 fn json_in_text(text: &str) -> Option<&str> {
-    const FENCE: &str = "```";
-    let text = text.trim();
+    const FENCES: [&str; 2] = ["```", "~~~"];
+    let is_json = |part: &str| serde_json::from_str::<&RawValue>(part).is_ok();
+    let text = without_mark(text);
+    if is_json(text) {
+        return Some(text);
+    }
     let mut fences = Vec::new();
     let mut at = 0;
     for line in text.split_inclusive('\n') {
-        if line.trim_start().starts_with(FENCE) {
+        if FENCES.iter().any(|fence| line.trim_start().starts_with(fence)) {
             fences.push((at, line));
         }
         at += line.len();
     }
     match fences[..] {
-        [] => Some(text),
+        // The block may have no end.
+        [] | [_] => only_object(text),
         [(start, first), (end, last)] => {
-            let language = first.trim().trim_start_matches('`');
-            let is_json = language.is_empty() || language.eq_ignore_ascii_case("json");
-            (is_json && last.trim() == FENCE).then(|| text[start + first.len()..end].trim())
+            let language = first.trim().trim_start_matches(['`', '~']).to_ascii_lowercase();
+            let content = without_mark(&text[start + first.len()..end]);
+            let is_meant = ["", "json", "jsonc", "json5"].contains(&&*language) && FENCES.contains(&last.trim());
+            (is_meant && is_json(content)).then_some(content)
         }
+        // A text with several blocks shows examples.
         _ => None,
     }
+}
+
+/// A text without the spaces and byte order marks around it.
+fn without_mark(text: &str) -> &str {
+    text.trim_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}')
+}
+
+/// The only object of JSON in a text, without those within it.
+fn only_object(text: &str) -> Option<&str> {
+    /// How many braces are tried.
+    const MAX_STARTS: usize = 100;
+    let (mut found, mut at) = (None, 0);
+    for _ in 0..MAX_STARTS {
+        let Some(start) = text[at..].find('{').map(|start| at + start) else { return found };
+        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<&RawValue>();
+        at = match values.next() {
+            Some(Ok(_)) => {
+                let end = start + values.byte_offset();
+                if found.replace(&text[start..end]).is_some() {
+                    return None;
+                }
+                end
+            }
+            _ => start + 1,
+        };
+    }
+    None
 }
 
 /// Validates a submission. The error tells the model everything that is wrong with it.
@@ -156,6 +199,30 @@ mod tests {
         let input = RawValue::from_string(input.to_string()).unwrap();
         let checked = validate(&tool.schema, &input, tool.max_chars).map_err(|ToolError(why)| why);
         checked.map(|()| tool.accepted(&input).unwrap())
+    }
+
+    #[test]
+    fn the_json_of_a_text_is_found_whatever_is_around_it() {
+        let json = "{\"title\": \"T\", \"n\": {}}";
+        for text in [
+            json.to_owned(),
+            format!("\u{feff}{json}\n"),
+            format!("```json\n{json}\n```"),
+            format!("~~~JSON\n\u{feff}{json}\n~~~"),
+            format!("Here it is:\n\n```jsonc\r\n{json}\r\n```\r\nDone."),
+            format!("Result: {json} Done {{soon}}."),
+            format!("<answer>{json}</answer>"),
+            format!("```json\n{json}"),
+        ] {
+            assert_eq!(json_in_text(&text), Some(json), "{text}");
+        }
+        for text in
+            [format!("{json} or {json}"), format!("```\n{json}\n```\nor\n```\n{json}\n```"), "a {b} c".to_owned()]
+        {
+            assert_eq!(json_in_text(&text), None, "{text}");
+        }
+        assert_eq!(json_in_text("[1, 2]"), Some("[1, 2]"));
+        assert_eq!(json_in_text(&"{".repeat(1_000_000)), None);
     }
 
     #[test]
