@@ -20,7 +20,7 @@ mod violation;
 
 use crate::diagnostic::{Rule, rule};
 
-pub use provider_schema::ProviderSchema;
+pub use provider_schema::{ProviderSchema, repair_invalid};
 pub use schema_reader::SchemaReader;
 pub use tool_schema::ToolSchema;
 pub use validator::SchemaValidator;

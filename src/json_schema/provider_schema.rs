@@ -34,7 +34,13 @@ impl ProviderSchema {
             let Value::Object(fields) = schema else { return };
             fields.shift_remove("$schema");
             replace_old_keywords(fields);
+            replace_booleans(fields);
             rename(fields, &renamed);
+            if !fields.contains_key("type")
+                && let Some(kind) = enum_type(fields)
+            {
+                fields.insert("type".to_owned(), kind.into());
+            }
             let is = |kind: &str| match fields.get("type") {
                 Some(Value::Array(kinds)) => kinds.iter().any(|known| known == kind),
                 Some(known) => known == kind,
@@ -46,6 +52,12 @@ impl ProviderSchema {
             }
             if is_array && !fields.contains_key("items") {
                 fields.insert("items".to_owned(), json!({}));
+            }
+            // Gemini refuses required names without a property.
+            if let (Some(Value::Object(named)), Some(Value::Array(required))) =
+                (fields.get("properties").cloned(), fields.get_mut("required"))
+            {
+                required.retain(|name| name.as_str().is_some_and(|name| named.contains_key(name)));
             }
         });
         if let Value::Object(fields) = &mut schema {
@@ -136,11 +148,15 @@ fn target<'a>(schema: &'a Value, reference: &str) -> Option<&'a Value> {
     schema.pointer(reference.strip_prefix('#')?)
 }
 
+/// The most references that are followed, one after the other.
+const MAX_REFERENCES: usize = 20;
+
 /// A schema that isn't only a reference to another part of it, which providers refuse.
 fn with_target(mut schema: Value) -> Value {
-    let reference = schema.get("$ref").and_then(Value::as_str);
-    let target = reference.and_then(|reference| target(&schema, reference)).and_then(Value::as_object).cloned();
-    if let (Some(target), Some(fields)) = (target, schema.as_object_mut()) {
+    for _ in 0..MAX_REFERENCES {
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| target(&schema, reference)).and_then(Value::as_object).cloned();
+        let (Some(target), Some(fields)) = (target, schema.as_object_mut()) else { break };
         fields.shift_remove("$ref");
         for (keyword, value) in target {
             fields.entry(keyword).or_insert(value);
@@ -152,18 +168,31 @@ fn with_target(mut schema: Value) -> Value {
 /// A schema without alternatives at its top, which Anthropic and OpenAI refuse: the properties of all of them are at the top,
 /// and optional. The server checks the input itself.
 fn without_alternatives(mut schema: Value) -> Value {
-    let Some(fields) = schema.as_object_mut() else { return schema };
-    let mut branches = Vec::new();
-    for key in ALTERNATIVES {
-        if let Some(Value::Array(items)) = fields.shift_remove(key) {
-            branches.extend(items);
+    let mut found: Vec<(String, Value)> = Vec::new();
+    let mut parts = vec![&schema];
+    let mut seen: HashSet<*const Value> = HashSet::from([std::ptr::from_ref(&schema)]);
+    let mut at = 0;
+    while let Some(part) = parts.get(at).copied() {
+        at += 1;
+        let named = part.get("properties").and_then(Value::as_object).into_iter().flatten();
+        if at > 1 {
+            found.extend(named.map(|(name, value)| (name.clone(), value.clone())));
+        }
+        let reference = part.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| target(&schema, reference));
+        let lists = ALTERNATIVES.iter().filter_map(|keyword| part.get(keyword)?.as_array()).flatten();
+        let conditional = ["then", "else"].iter().filter_map(|keyword| part.get(keyword));
+        let next = target.into_iter().chain(lists).chain(conditional);
+        for next in next {
+            if parts.len() < MAX_APPLICABLE && seen.insert(std::ptr::from_ref(next)) {
+                parts.push(next);
+            }
         }
     }
-    for key in ["not", "if", "then", "else", "enum", "const", "$ref"] {
-        fields.shift_remove(key);
+    let Some(fields) = schema.as_object_mut() else { return schema };
+    for key in ALTERNATIVES.iter().chain(&["not", "if", "then", "else", "enum", "const", "$ref"]) {
+        fields.shift_remove(*key);
     }
-    let branches = branches.iter().filter_map(|branch| branch.get("properties")?.as_object());
-    let found: Vec<(String, Value)> = branches.flatten().map(|(name, value)| (name.clone(), value.clone())).collect();
     if !found.is_empty()
         && let Some(properties) =
             fields.entry("properties").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
@@ -173,6 +202,128 @@ fn without_alternatives(mut schema: Value) -> Value {
         }
     }
     schema
+}
+
+/// What a value of an enumeration without a type is, if all of its values are of one type.
+fn enum_type(fields: &Map<String, Value>) -> Option<&'static str> {
+    let name = |value: &Value| match value {
+        Value::String(_) => Some("string"),
+        Value::Bool(_) => Some("boolean"),
+        Value::Number(number) if number.is_i64() || number.is_u64() => Some("integer"),
+        Value::Number(_) => Some("number"),
+        _ => None,
+    };
+    let values = fields.get("enum").and_then(Value::as_array).map_or_else(Vec::new, |values| values.iter().collect());
+    let values = if values.is_empty() { fields.get("const").into_iter().collect() } else { values };
+    let first = name(values.first()?)?;
+    values.iter().all(|value| name(value) == Some(first)).then_some(first)
+}
+
+/// Writes `true` and `false` in places of a schema as objects, which providers want there.
+fn replace_booleans(fields: &mut Map<String, Value>) {
+    let replace = |part: &mut Value| match part {
+        Value::Bool(true) => *part = json!({}),
+        Value::Bool(false) => *part = json!({ "not": {} }),
+        _ => {}
+    };
+    for keyword in ["properties", "$defs", "definitions", "patternProperties"] {
+        fields.get_mut(keyword).and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut).for_each(replace);
+    }
+    for keyword in ["anyOf", "oneOf", "allOf", "prefixItems"] {
+        fields.get_mut(keyword).and_then(Value::as_array_mut).into_iter().flatten().for_each(replace);
+    }
+    fields.get_mut("items").into_iter().for_each(replace);
+}
+
+/// Repairs what is no valid JSON Schema, but clear, in the schemas of many servers: keywords that are null, lists of no names,
+/// types of other languages, keywords of older drafts, and patterns of other engines. A valid schema stays as it is.
+pub fn repair_invalid(schema: &mut Value) {
+    let whole = schema.clone();
+    let is_known =
+        |reference: &str| target(&whole, reference).is_some() || !reference.starts_with('#') && reference.contains('#');
+    let mut is_root = true;
+    for_each_subschema(schema, &mut |schema| {
+        let Value::Object(fields) = schema else { return };
+        replace_old_keywords(fields);
+        let may_be_null = |keyword: &str| matches!(keyword, "default" | "const" | "example" | "examples");
+        fields.retain(|keyword, value| !value.is_null() || may_be_null(keyword) || keyword.starts_with("x-"));
+        for keyword in ["properties", "patternProperties", "$defs", "definitions"] {
+            // An empty map of PHP.
+            if fields.get(keyword).is_some_and(|value| value.as_array().is_some_and(Vec::is_empty)) {
+                fields.insert(keyword.to_owned(), json!({}));
+            }
+        }
+        match fields.get_mut("required") {
+            Some(Value::Array(names)) => {
+                let mut seen = HashSet::new();
+                names.retain(|name| name.is_string() && seen.insert(name.clone()));
+            }
+            // Draft 3 marks each property.
+            Some(Value::Bool(_)) => drop(fields.shift_remove("required")),
+            _ => {}
+        }
+        for keyword in ["title", "description"] {
+            if fields.get(keyword).is_some_and(|text| text.is_number() || text.is_boolean()) {
+                fields.shift_remove(keyword);
+            }
+        }
+        if fields.get("examples").is_some_and(|examples| !examples.is_array()) {
+            fields.shift_remove("examples");
+        }
+        if fields.get("enum").is_some_and(|values| values.as_array().is_some_and(Vec::is_empty)) {
+            fields.shift_remove("enum");
+        }
+        let is_pattern = |pattern: &Value| super::SchemaValidator::new(&json!({ "pattern": pattern })).is_ok();
+        if fields.get("pattern").is_some_and(|pattern| !is_pattern(pattern)) {
+            fields.shift_remove("pattern");
+        }
+        repair_type(fields);
+        // At the top, nothing would be left.
+        let is_lost = fields.get("$ref").and_then(Value::as_str).is_some_and(|reference| !is_known(reference));
+        if is_lost && !is_root {
+            fields.shift_remove("$ref");
+        }
+        is_root = false;
+    });
+}
+
+/// Repairs the type of a schema: one of another language, or in capitals. One that says nothing is removed.
+fn repair_type(fields: &mut Map<String, Value>) {
+    const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
+    let known = |name: &str| {
+        let lower = name.to_ascii_lowercase();
+        let meant = match lower.as_str() {
+            "int" | "int32" | "int64" | "long" => "integer",
+            "float" | "double" | "decimal" => "number",
+            "bool" => "boolean",
+            "str" | "text" | "date" | "datetime" | "uuid" | "file" => "string",
+            "list" | "tuple" | "set" => "array",
+            "dict" | "map" | "struct" => "object",
+            "none" | "nil" | "undefined" => "null",
+            other => other,
+        };
+        TYPES.iter().find(|name| **name == meant).copied()
+    };
+    match fields.get_mut("type") {
+        Some(Value::String(name)) => match known(name) {
+            Some(meant) => meant.clone_into(name),
+            None => drop(fields.shift_remove("type")),
+        },
+        Some(Value::Array(names)) => {
+            let mut found: Vec<&str> = Vec::new();
+            for name in names.iter().filter_map(|name| known(name.as_str()?)) {
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
+            if found.is_empty() {
+                fields.shift_remove("type");
+            } else if found.len() != names.len() || !names.iter().zip(&found).all(|(name, found)| name == found) {
+                *names = found.into_iter().map(Value::from).collect();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// New names for the properties whose names a provider refuses, by their own names. No two properties of the schema get the
@@ -312,6 +463,56 @@ mod tests {
         let only_reference =
             json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "object", "properties": { "b": {} } } } });
         assert_eq!(repaired(only_reference)["properties"], json!({ "b": {} }));
+    }
+
+    #[test]
+    fn references_and_alternatives_at_the_top_keep_all_properties() {
+        let defs = json!({ "a": { "$ref": "#/$defs/b" }, "b": { "type": "object", "properties": { "x": {} } },
+            "c": { "type": "object", "properties": { "y": {} } } });
+        let names = |schema: Value| -> Vec<String> {
+            repaired(schema)["properties"].as_object().unwrap().keys().cloned().collect()
+        };
+        assert_eq!(names(json!({ "$ref": "#/$defs/a", "$defs": defs })), ["x"]);
+        assert_eq!(
+            names(json!({ "anyOf": [{ "$ref": "#/$defs/a" }, { "$ref": "#/$defs/c" }], "$defs": defs })),
+            ["y", "x"]
+        );
+        let nested = json!({ "allOf": [{ "anyOf": [{ "properties": { "a": {} } }] }, { "oneOf": [{ "properties": { "b": {} } }] }] });
+        assert_eq!(names(nested), ["a", "b"]);
+        assert_eq!(names(json!({ "$ref": "#" })), [""; 0]);
+    }
+
+    #[test]
+    fn booleans_enumerations_and_required_names_are_completed() {
+        let schema = json!({ "type": "object", "required": ["a", "z"], "properties": {
+            "a": true, "b": { "type": "array", "items": true }, "c": { "enum": ["x", "y"] }, "d": { "enum": [1, "x"] },
+            "e": { "const": 1 }, "f": { "type": "object", "additionalProperties": false },
+        } });
+        let expected = json!({ "type": "object", "required": ["a"], "properties": {
+            "a": {}, "b": { "type": "array", "items": {} }, "c": { "enum": ["x", "y"], "type": "string" },
+            "d": { "enum": [1, "x"] }, "e": { "const": 1, "type": "integer" },
+            "f": { "type": "object", "additionalProperties": false, "properties": {} },
+        } });
+        assert_eq!(repaired(schema), expected);
+    }
+
+    #[test]
+    fn invalid_schemas_that_are_clear_are_repaired_and_valid_ones_stay() {
+        let mut schema = json!({ "type": "OBJECT", "description": null, "required": ["a", "a"], "properties": {
+            "a": { "type": "int", "title": 5, "required": true }, "b": { "type": "any", "description": null },
+            "c": { "type": ["str", "None"], "pattern": "[z-a" }, "d": { "type": "dict", "properties": [] },
+            "e": { "type": "array", "items": [{ "type": "string" }] }, "f": { "type": "integer", "minimum": 0, "exclusiveMinimum": true },
+            "g": { "$ref": "#/$defs/none" }, "h": { "enum": [] }, "i": { "default": null, "examples": "x" },
+        } });
+        repair_invalid(&mut schema);
+        let expected = json!({ "type": "object", "required": ["a"], "properties": {
+            "a": { "type": "integer" }, "b": {}, "c": { "type": ["string", "null"] }, "d": { "type": "object", "properties": {} },
+            "e": { "type": "array", "prefixItems": [{ "type": "string" }] }, "f": { "type": "integer", "exclusiveMinimum": 0 },
+            "g": {}, "h": {}, "i": { "default": null },
+        } });
+        assert_eq!(schema, expected);
+        repair_invalid(&mut schema);
+        assert_eq!(schema, expected, "a valid schema stays");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::tool_lock::ToolDefinitions;
 use crate::diagnostic::suggest_name;
 use crate::job::{MAX_TOOL_NAME, allows_tool, model_tool_names, tool_name_error};
-use crate::json_schema::SchemaValidator;
+use crate::json_schema::{self, SchemaValidator};
 use crate::redaction::Redactor;
 use crate::text::truncate::ellipsize;
 use crate::text::{pluralize, sanitize};
@@ -109,6 +109,7 @@ fn definition(tool: ListedTool, redactor: &Redactor) -> Result<ToolDefinition, S
         return Err(format!("has a schema of {size} bytes for `{name}`; at most {MAX_SCHEMA_BYTES} are accepted"));
     }
     let mut schema = tool.input_schema;
+    json_schema::repair_invalid(&mut schema);
     let Value::Object(fields) = &mut schema else {
         return Err(format!("has a schema for `{name}` that isn't an object"));
     };

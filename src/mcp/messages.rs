@@ -72,13 +72,27 @@ impl MessageReader {
         match serde_json::from_str::<Value>(&text) {
             Ok(Value::Array(messages)) => messages.into_iter().filter_map(|message| self.message(message)).collect(),
             Ok(message) => self.message(message).into_iter().collect(),
-            Err(error) => self.unreadable_answer(&text, &error.to_string()).into_iter().collect(),
+            Err(error) => match serde_json::from_str(&as_json(&text)) {
+                Ok(message) => self.message(message).into_iter().collect(),
+                Err(_) => self.unreadable_answer(&text, &error.to_string()).into_iter().collect(),
+            },
         }
     }
 
     fn message(&self, mut message: Value) -> Option<ServerJsonRpcMessage> {
         let fields = message.as_object_mut()?;
-        let id = fields.get("id").and_then(|id| RequestId::deserialize(id).ok());
+        let mut id = fields.get("id").and_then(|id| RequestId::deserialize(id).ok());
+        if fields.contains_key("error") && !fields.contains_key("method") {
+            // A server that couldn't read a request doesn't know its id.
+            id = id.or_else(|| self.only_asked());
+            if let Some(id) = &id {
+                self.take_asked(id);
+                fields.insert("id".to_owned(), json!(id));
+            }
+        }
+        if let Some(server) = fields.get_mut("result").and_then(|result| result.get_mut("serverInfo")) {
+            complete_server_info(server);
+        }
         let is_answer = fields.contains_key("result") && !fields.contains_key("method");
         if let Some(id) = id.as_ref().filter(|_| is_answer) {
             let asked = self.take_asked(id);
@@ -105,6 +119,12 @@ impl MessageReader {
         Some(refusal(id, why))
     }
 
+    /// The request whose answer is awaited, if it is the only one.
+    fn only_asked(&self) -> Option<RequestId> {
+        let asked = self.asked.lock().ignore_poison();
+        asked.keys().next().filter(|_| asked.len() == 1).cloned()
+    }
+
     fn take_asked(&self, id: &RequestId) -> Option<Asked> {
         let mut asked = self.asked.lock().ignore_poison();
         let as_number = || Some(RequestId::Number(id.to_string().parse().ok()?));
@@ -119,6 +139,52 @@ fn refusal(id: RequestId, why: &str) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::error(error, Some(id))
 }
 
+/// Adds the name and the version that the SDK requires of a server.
+fn complete_server_info(server: &mut Value) {
+    if !server.is_object() {
+        *server = json!({});
+    }
+    for field in ["name", "version"] {
+        if !server.get(field).is_some_and(Value::is_string) {
+            server[field] =
+                server.get(field).filter(|value| value.is_number()).map_or_else(String::new, Value::to_string).into();
+        }
+    }
+}
+
+/// A text that is almost JSON, as JSON: control characters in its strings are escaped, and the numbers that JSON doesn't have
+/// are null.
+fn as_json(text: &str) -> String {
+    const NUMBERS: [&str; 4] = ["NaN", "-Infinity", "Infinity", "undefined"];
+    let mut json = String::with_capacity(text.len());
+    let (mut rest, mut is_string) = (text, false);
+    while let Some(letter) = rest.chars().next() {
+        let mut taken = letter.len_utf8();
+        match letter {
+            '"' => {
+                is_string = !is_string;
+                json.push('"');
+            }
+            '\\' if is_string => {
+                let escaped = rest[taken..].chars().next();
+                json.push('\\');
+                json.extend(escaped);
+                taken += escaped.map_or(0, char::len_utf8);
+            }
+            letter if is_string && u32::from(letter) < 0x20 => json += &format!("\\u{:04x}", u32::from(letter)),
+            letter => match NUMBERS.iter().find(|number| !is_string && rest.starts_with(*number)) {
+                Some(number) => {
+                    json += "null";
+                    taken = number.len();
+                }
+                None => json.push(letter),
+            },
+        }
+        rest = &rest[taken..];
+    }
+    json
+}
+
 /// A list of tools with what is used of it.
 fn tool_list(mut result: Value) -> Value {
     let tools = match result.get_mut("tools").map(Value::take) {
@@ -131,8 +197,12 @@ fn tool_list(mut result: Value) -> Value {
         let name = fields.shift_remove("name").filter(Value::is_string)?;
         let schema = fields.shift_remove("inputSchema").filter(|schema| !schema.is_null());
         // Anything but an object is refused by the SDK, so it is refused here for this tool only.
-        let schema = schema
-            .map_or_else(|| json!({}), |schema| if schema.is_object() { schema } else { json!({ "type": schema }) });
+        let schema = match schema {
+            // Anything is valid.
+            None | Some(Value::Bool(true)) => json!({}),
+            Some(schema) if schema.is_object() => schema,
+            Some(schema) => json!({ "type": schema }),
+        };
         let mut kept = Map::from_iter([("name".to_owned(), name), ("inputSchema".to_owned(), schema)]);
         kept.extend(fields.shift_remove_entry("description").filter(|(_, text)| text.is_string()));
         Some(Value::Object(kept))
@@ -150,7 +220,12 @@ fn call_result(result: Value) -> Value {
         return Value::Object(fields);
     }
     let blocks = match fields.shift_remove("content") {
-        None | Some(Value::Null) => Vec::new(),
+        None | Some(Value::Null) => match fields.shift_remove("toolResult") {
+            // The protocol of 2024-10-07 has this field.
+            Some(Value::String(text)) => vec![text.into()],
+            Some(data) if !data.is_null() => vec![data.to_string().into()],
+            _ => Vec::new(),
+        },
         Some(Value::Array(blocks)) => blocks,
         Some(block) => vec![block],
     };
@@ -249,12 +324,34 @@ mod tests {
     }
 
     #[test]
+    fn an_error_without_an_id_answers_the_only_request_and_a_server_needs_no_version() {
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(CallToolRequestParams::new("echo")));
+        let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}"#;
+        match answer(request, error) {
+            ServerJsonRpcMessage::Error(error) => {
+                assert_eq!((error.id, &*error.error.message), (Some(RequestId::Number(1)), "Parse error"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let info = br#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"odd"}}}"#;
+        let read = MessageReader::default().read(info);
+        assert!(
+            matches!(&read[..], [ServerJsonRpcMessage::Response(response)] if matches!(response.result, ServerResult::InitializeResult(_))),
+            "{read:?}"
+        );
+    }
+
+    #[test]
     fn whatever_answers_a_call_is_its_answer() {
         for (result, expected) in [
             (r#"{"content":[{"type":"text","text":"a"}]}"#, "a"),
             (r#"{"content":[{"type":"text","text":"a","annotations":5}],"isError":null,"_meta":7}"#, "a"),
             (r#"{"content":[{"type":"text","text":"x \ud83d y"}]}"#, "x \u{fffd} y"),
             ("{}", "(no output)"),
+            ("{\"content\":[{\"type\":\"text\",\"text\":\"a\u{1}b\\\"\tc\"}]}", "a\u{1}b\"\tc"),
+            (r#"{"content":[],"structuredContent":{"a":NaN,"b":[-Infinity,"NaN"]}}"#, r#"{"a":null,"b":[null,"NaN"]}"#),
+            (r#"{"toolResult":"old"}"#, "old"),
+            (r#"{"toolResult":{"a":1}}"#, r#"{"a":1}"#),
             (r#"{"content":null}"#, "(no output)"),
             (r#"{"content":null,"structuredContent":{"r":1}}"#, r#"{"r":1}"#),
             (r#"{"structuredContent":[1]}"#, "[1]"),

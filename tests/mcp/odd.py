@@ -13,6 +13,9 @@ SCHEMAS = {
     "no-properties": {"type": "object"},
     "no-type": {"properties": {"text": {"type": "string"}}},
     "empty-schema": {},
+    "clear-schema": {"type": "OBJECT", "description": None, "required": ["text", "text"], "properties": {
+        "text": {"type": "str", "title": 5, "required": True}, "n": {"type": "any"}, "l": {"type": "array", "items": [{"type": "string"}]},
+        "e": {"type": "dict", "properties": []}, "p": {"type": "string", "pattern": "[z-a"}}},
     "odd-keys": {"type": "object", "required": ["$filter"], "properties": {
         "$filter": {"type": "string"}, "a b": {"type": "object", "properties": {"c/d": {"type": "array"}}}, "x" * 70: {"type": "object"}}},
     "only-reference": {"$ref": "#/$defs/all", "$defs": {"all": {"type": "object", "properties": {"text": {"type": "string"}}}}},
@@ -51,6 +54,8 @@ RESULTS = {
     "null-content": {"content": None},
     "text-content": {"content": "PLAIN"},
     "unknown-content": {"content": [{"type": "text", "text": "KNOWN"}, {"type": "video", "data": "x"}]},
+    "old-result": {"toolResult": "KNOWN"},
+    "not-a-number": {"content": [{"type": "text", "text": "KNOWN"}], "structuredContent": {"x": float("nan")}},
     "progress": {"content": [{"type": "text", "text": "".join(f"\r{n} of 500" for n in range(501)) + "\r\nready"}]},
 }
 
@@ -61,6 +66,10 @@ def call(arguments, identity):
         return b'{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"caf\xe9 KNOWN"}]}}' % identity
     if MODE == "surrogate":
         return b'{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"x \\ud83d KNOWN"}]}}' % identity
+    if MODE == "control":
+        return b'{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"KNOWN\x1b[31m\x01"}]}}' % identity
+    if MODE == "lost-id":
+        return b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: KNOWN"}}'
     if MODE == "deep":
         return b'{"jsonrpc":"2.0","id":%s,"result":{"structuredContent":%s%s}}' % (identity, b"[" * 50_000, b"]" * 50_000)
     if MODE == "other-ids":
@@ -87,15 +96,35 @@ def reply(message):
     if "id" not in message:
         return None
     identity, params = json.dumps(message["id"]).encode(), message.get("params") or {}
+    if MODE == "late":
+        return late(message["method"], params, identity)
     match message["method"]:
         case "initialize":
             info = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "odd", "version": "1"}}
+            if MODE == "no-version":
+                del info["serverInfo"]["version"]
             return answer(identity, info)
         case "tools/list":
             return answer(identity, tools(params.get("cursor")))
         case "tools/call":
             return call(params.get("arguments"), identity)
     return b'{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}' % identity
+
+
+def late(method, params, identity):
+    """The newest protocol, with a first answer after 11 s. The older one is refused."""
+    whole = {"resultType": "complete"}
+    kept = {**whole, "ttlMs": 0, "cacheScope": "private"}
+    match method:
+        case "server/discover":
+            time.sleep(11)
+            server = {"io.modelcontextprotocol/serverInfo": {"name": "late", "version": "1"}}
+            return answer(identity, {**kept, "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": server})
+        case "tools/list":
+            return answer(identity, {**kept, **tools(None)})
+        case "tools/call":
+            return answer(identity, {**whole, "content": [{"type": "text", "text": "KNOWN"}]})
+    return b'{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"this connection speaks 2026-07-28"}}' % identity
 
 
 class Handler(BaseHTTPRequestHandler):
