@@ -1,11 +1,17 @@
 //! The output of a command as it looks on a terminal: without escape sequences, each line in its last state; redacted and
 //! truncated as it arrives.
 
+use std::collections::VecDeque;
+
 use crate::redaction::{Redactor, StreamRedactor};
 use crate::text::truncate::HeadTail;
 
 /// The longest line that can still be overwritten, in bytes. Lines of progress are much shorter.
 const MAX_OPEN_LINE: usize = 16 << 10;
+/// The most text before the last line that can still be changed, in bytes and in lines: programs that draw several lines of
+/// progress move up to the first one.
+const MAX_ABOVE: usize = 16 << 10;
+const MAX_LINES_UP: usize = 200;
 /// The longest parameters of a control sequence that are read, in bytes.
 const MAX_PARAMETERS: usize = 16;
 
@@ -73,9 +79,13 @@ enum EscapeState {
     ControlString,
 }
 
-/// The last line of a terminal. The lines before can't change any more.
+/// The last lines of a terminal. The lines before can't change any more.
 #[derive(Default)]
 struct LineScreen {
+    /// The lines above that of the cursor that aren't passed on.
+    above: Vec<u8>,
+    /// The lines below that of the cursor, the next one first. The last one has no end yet.
+    below: VecDeque<Vec<u8>>,
     state: EscapeState,
     /// The parameters of the control sequence so far.
     parameters: Vec<u8>,
@@ -97,7 +107,8 @@ impl LineScreen {
         let mut rest = bytes;
         while !rest.is_empty() {
             // Most output has nothing to interpret.
-            let is_pending = self.state != EscapeState::Text || self.is_at_start || self.back > 0;
+            let is_pending =
+                self.state != EscapeState::Text || self.is_at_start || self.back > 0 || !self.below.is_empty();
             let count = if is_pending { 0 } else { rest.iter().position(|byte| !plain(byte)).unwrap_or(rest.len()) };
             if count > 0 {
                 self.add(&rest[..count], out);
@@ -109,18 +120,38 @@ impl LineScreen {
         }
     }
 
-    /// The line at the end of the output.
+    /// The lines at the end of the output.
     fn finish(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.line)
+        let mut text = std::mem::take(&mut self.above);
+        text.append(&mut self.line);
+        for line in std::mem::take(&mut self.below) {
+            text.push(b'\n');
+            text.extend(line);
+        }
+        text
     }
 
     /// Adds text without control characters other than line feeds and tabs.
     fn add(&mut self, text: &[u8], out: &mut dyn FnMut(&[u8])) {
         let (ended, open) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |end| end + 1));
         if !ended.is_empty() {
-            self.pass_on(out);
-            out(ended);
             self.is_long = false;
+            self.above.append(&mut self.line);
+            // Only the last lines of a long text can still change.
+            let start = ended.len().saturating_sub(MAX_ABOVE);
+            let start = memchr::memrchr(b'\n', &ended[..start]).map_or(0, |end| end + 1);
+            if start > 0 {
+                out(&self.above);
+                out(&ended[..start]);
+                self.above.clear();
+            }
+            self.above.extend_from_slice(&ended[start..]);
+            if self.above.len() > 2 * MAX_ABOVE {
+                let most = self.above.len() - MAX_ABOVE;
+                let passed = memchr::memrchr(b'\n', &self.above[..most]).map_or(0, |end| end + 1);
+                out(&self.above[..passed]);
+                self.above.drain(..passed);
+            }
         }
         self.line.extend_from_slice(open);
         if self.line.len() > MAX_OPEN_LINE {
@@ -130,6 +161,10 @@ impl LineScreen {
     }
 
     fn pass_on(&mut self, out: &mut dyn FnMut(&[u8])) {
+        if !self.above.is_empty() {
+            out(&self.above);
+            self.above.clear();
+        }
         if !self.line.is_empty() {
             out(&self.line);
             self.line.clear();
@@ -143,6 +178,7 @@ impl LineScreen {
             (_, b'\n') => {
                 (self.is_at_start, self.back) = (false, 0);
                 self.add(b"\n", out);
+                self.enter_line_below();
                 Text
             }
             (_, b'\x1b') => Escape,
@@ -153,6 +189,11 @@ impl LineScreen {
             }
             (Escape, b']' | b'P' | b'X' | b'^' | b'_') => ControlString,
             (Escape, b' '..=b'/') => Escape,
+            // Reverse index.
+            (Escape, b'M') => {
+                self.go_up(1);
+                Text
+            }
             (Escape, _) => Text,
             (ControlSequence, b'@'..=b'~') => {
                 self.control(byte, out);
@@ -204,7 +245,49 @@ impl LineScreen {
             (b'K', Some(2)) => self.line.clear(),
             (b'K', None | Some(0)) if self.is_at_start => self.line.clear(),
             (b'K', None | Some(0)) => self.remove_back(),
+            (b'A' | b'F', count) => self.go_up(count.unwrap_or(1).max(1)),
+            (b'B' | b'E', count) => {
+                for _ in 0..count.unwrap_or(1).clamp(1, MAX_LINES_UP) {
+                    if self.below.is_empty() {
+                        break;
+                    }
+                    self.add(b"\n", out);
+                    self.enter_line_below();
+                }
+            }
+            // Everything from the cursor on.
+            (b'J', None | Some(0)) => {
+                self.below.clear();
+                if self.is_at_start {
+                    self.line.clear();
+                } else {
+                    self.remove_back();
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Moves the cursor to the start of a line above. Lines that were passed on stay as they are.
+    fn go_up(&mut self, count: usize) {
+        self.back = 0;
+        for _ in 0..count.min(MAX_LINES_UP) {
+            if self.above.pop().is_none() || self.below.len() >= MAX_LINES_UP {
+                break;
+            }
+            let start = memchr::memrchr(b'\n', &self.above).map_or(0, |end| end + 1);
+            let line = self.above.split_off(start);
+            self.below.push_front(std::mem::replace(&mut self.line, line));
+            self.is_long = false;
+        }
+        self.is_at_start = !self.line.is_empty();
+    }
+
+    /// Makes the line below that of the cursor, if there is one, the one that is written.
+    fn enter_line_below(&mut self) {
+        if let Some(line) = self.below.pop_front() {
+            self.line = line;
+            self.is_at_start = !self.line.is_empty();
         }
     }
 
@@ -257,6 +340,13 @@ mod tests {
             ("50%\r\x1b[K100%\n", "100%\n"),
             ("50%\r\x1b[K\nnext", "\nnext"),
             ("50%\x1b[2K\x1b[1Gdone", "done"),
+            ("a 1\nb 1\n\x1b[2Aa 2\nb 2\n\x1b[2Aa 3\nb 3\nend\n", "a 3\nb 3\nend\n"),
+            ("a 1\nb 1\r\n\x1b[2Fa 2\x1b[K\r\nb 2\x1b[K\r\n", "a 2\nb 2\n"),
+            ("first\na 1\nb 1\nc 1\x1b[2A\ra 2\x1b[2B\rc 2\nlast", "first\na 2\nb 1\nc 2\nlast"),
+            ("layer 1\n\x1b[1A\x1b[2Klayer 2\n\x1b[1A\x1b[2Kdone\n", "done\n"),
+            ("a\nb\nc\n\x1b[3A\x1b[Jdone\n", "done\n"),
+            ("a\n\x1bMb\n", "b\n"),
+            ("a\x1b[5Ab\n", "b\n"),
             ("|\x08/\x08-\x08\\", "\\"),
             ("10%\x08\x08\x08\u{e9}20%", "\u{e9}20%"),
             ("\u{e9}\u{e9}\x08x", "\u{e9}x"),
@@ -283,7 +373,17 @@ mod tests {
             assert!(screen.line.len() <= MAX_OPEN_LINE);
         }
         screen.feed(b"\ry", &mut |bytes| passed += bytes.len());
-        assert_eq!((passed, screen.finish()), (1_000_001, b"y".to_vec()));
+        let rest = screen.finish();
+        assert_eq!(passed + rest.len(), 1_000_002);
+        assert!(rest.len() < 4 * MAX_OPEN_LINE && rest.ends_with(b"x\ny"), "{}", rest.len());
+        for _ in 0..1000 {
+            screen.feed(&b"a line\n".repeat(100), &mut |_| {});
+            assert!(screen.above.len() <= 2 * MAX_ABOVE);
+        }
+        for _ in 0..1000 {
+            screen.feed(b"\x1b[9999A\x1b[K\n\n", &mut |_| {});
+            assert!(screen.below.len() <= MAX_LINES_UP + 1);
+        }
         let progress: String = (0..100_000).map(|number| format!("\r{number} of 100000")).collect();
         assert_eq!(shown(&progress, 4096), "99999 of 100000");
     }
