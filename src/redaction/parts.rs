@@ -1,11 +1,14 @@
-//! The parts of a secret that are secrets by themselves: the texts in JSON, and the lines and assignments of a text with several
-//! lines.
+//! The parts of a secret that are secrets by themselves: the texts in JSON, XML and base64, the pairs of forms, addresses and
+//! connection strings, and the lines and assignments of a text with several lines.
 
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::Value;
 
 use super::secret_names::is_secret_name;
+use crate::text::percent_decode;
 
 /// The shortest secret that is redacted, in characters. Shorter values would match innocent text.
 pub const MIN_SECRET_CHARS: usize = 8;
@@ -30,16 +33,85 @@ fn add_parts(value: &str, depth: usize, parts: &mut BTreeSet<String>) {
         add_json(&data, "", depth, parts);
         return;
     }
+    if depth < MAX_DEPTH
+        && let Some(decoded) = base64_text(value)
+    {
+        // The credentials of HTTP's Basic scheme, or a file in base64.
+        if let Some((_, password)) = decoded.split_once(':').filter(|_| !decoded.contains(['\n', '{'])) {
+            add(password, "password", parts);
+        }
+        add(&decoded, "", parts);
+        add_parts(&decoded, depth + 1, parts);
+    }
+    add_pieces(value, parts);
     if !value.contains(['\n', '\r']) {
         return;
     }
     // Some tools number the lines or convert line endings.
     for line in value.split(['\n', '\r']).map(str::trim) {
         add(line, "", parts);
+        add(line.trim_start_matches("- ").trim_matches(['"', '\'']), "", parts);
         if let Some((name, text)) = assignment(line) {
             add(text, name, parts);
         }
+        add_pieces(line, parts);
     }
+}
+
+/// Adds the values in a form, an address, a connection string, a list, an element of XML, or a literal of another language.
+fn add_pieces(value: &str, parts: &mut BTreeSet<String>) {
+    if value.starts_with('<') {
+        let mut name = "";
+        for piece in value.split(['<', '>']) {
+            add(piece, name, parts);
+            name = piece.split_whitespace().next().unwrap_or_default();
+        }
+        return;
+    }
+    // A JSON Web Token: its header is the same in many.
+    let token: Vec<&str> = value.split('.').collect();
+    if let [header, payload, signature] = token[..]
+        && header.starts_with("eyJ")
+    {
+        [payload, signature].into_iter().for_each(|part| add(part, "", parts));
+    }
+    let separators: &[char] = match value.chars().next() {
+        Some('{' | '[' | '(') => &['{', '}', '[', ']', '(', ')', ','],
+        _ => &['?', '&', ';', ','],
+    };
+    if !value.contains(separators) {
+        return;
+    }
+    for piece in value.split(separators).map(str::trim) {
+        add_unescaped(piece.trim_matches(['"', '\'']), "", parts);
+        if let Some((name, text)) = assignment(piece) {
+            add_unescaped(text, name, parts);
+        }
+    }
+}
+
+/// Adds a part as it is written, and without the escapes of addresses.
+fn add_unescaped(text: &str, name: &str, parts: &mut BTreeSet<String>) {
+    add(text, name, parts);
+    if text.contains(['%', '+']) {
+        add(&percent_decode(&text.replace('+', " ")), name, parts);
+        add(&percent_decode(text), name, parts);
+    }
+}
+
+/// The text that a value is the base64 of.
+fn base64_text(value: &str) -> Option<String> {
+    const MIN_BASE64: usize = 12;
+    if value.len() < MIN_BASE64
+        || value.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "+/=-_\r\n".contains(letter)))
+    {
+        return None;
+    }
+    let value: String = value.chars().filter(|letter| !"=\r\n".contains(*letter)).collect();
+    let decoded = [STANDARD_NO_PAD, URL_SAFE_NO_PAD].iter().find_map(|engine| engine.decode(&value).ok())?;
+    let text = String::from_utf8(decoded).ok()?;
+    // Letters that happen to be base64 aren't text.
+    text.chars().all(|letter| !letter.is_control() || letter.is_whitespace()).then_some(text)
 }
 
 /// Adds the texts in JSON, and numbers with a secret name.
@@ -124,5 +196,31 @@ mod tests {
         for word in ["deploy", "someone", "short", "db.example.org"] {
             assert!(!found.iter().any(|known| known == word), "{word}: {found:?}");
         }
+    }
+
+    #[test]
+    fn the_values_in_other_notations_are_parts() {
+        for (value, part) in [
+            ("user=x&password=form%2Fpass&z=1", "form/pass"),
+            ("user=x&password=form%2Fpass&z=1", "form%2Fpass"),
+            ("postgres://db.example/x?sslkey=query-key-1", "query-key-1"),
+            ("Server=x;Password=conn-pass;User Id=y", "conn-pass"),
+            ("list-a-mmmm3,list-b-nnnn4", "list-b-nnnn4"),
+            ("dXNlcjpiYXNpYy1wYXNzLW9vb281", "basic-pass-oooo5"),
+            ("eyJwYXNzd29yZCI6ImI2NC1wYXNzLXV1dXUxIn0=", "b64-pass-uuuu1"),
+            ("<c><password>xml-pass</password></c>", "xml-pass"),
+            ("{'password': 'py-pass-s'}", "py-pass-s"),
+            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJqd3QifQ.c2lnbmF0dXJlLXZhbHVl", "c2lnbmF0dXJlLXZhbHVl"),
+            ("user: admin\nlist:\n  - item-secret-5\n", "item-secret-5"),
+        ] {
+            let found = parts(value);
+            assert!(found.iter().any(|known| known == part), "{part}: {found:?}");
+        }
+        for value in
+            ["correct-horse-battery-staple", "abcdefghijklmnop", "sk-ant-0123456789abcdef", "eyJhbGciOiJIUzI1NiJ9"]
+        {
+            assert_eq!(parts(value).len(), usize::from(value.starts_with("eyJ")), "{value}: {:?}", parts(value));
+        }
+        assert!(!parts("user=deploy&mode=plain").contains(&"deploy".to_owned()));
     }
 }
