@@ -67,6 +67,38 @@ fn letters(text: &str) -> Vec<Letter<'_>> {
     letters
 }
 
+/// Cyrillic and Greek letters with the shape of a Latin one.
+const LETTERS: &[(&str, char)] = &[
+    ("\u{430}", 'a'),
+    ("\u{435}", 'e'),
+    ("\u{43e}\u{3bf}", 'o'),
+    ("\u{440}", 'p'),
+    ("\u{441}", 'c'),
+    ("\u{443}", 'y'),
+    ("\u{445}", 'x'),
+    ("\u{455}", 's'),
+    ("\u{456}", 'i'),
+    ("\u{458}", 'j'),
+    ("\u{3bd}", 'v'),
+    ("\u{410}\u{391}", 'A'),
+    ("\u{412}\u{392}", 'B'),
+    ("\u{421}", 'C'),
+    ("\u{415}\u{395}", 'E'),
+    ("\u{41d}\u{397}", 'H'),
+    ("\u{406}\u{399}", 'I'),
+    ("\u{408}", 'J'),
+    ("\u{41a}\u{39a}", 'K'),
+    ("\u{41c}\u{39c}", 'M'),
+    ("\u{39d}", 'N'),
+    ("\u{41e}\u{39f}", 'O'),
+    ("\u{420}\u{3a1}", 'P'),
+    ("\u{405}", 'S'),
+    ("\u{422}\u{3a4}", 'T'),
+    ("\u{425}\u{3a7}", 'X'),
+    ("\u{3a5}", 'Y'),
+    ("\u{396}", 'Z'),
+];
+
 /// What a character looks like in ASCII, if it is one or is often mixed up with one.
 fn looks_like(letter: char) -> Option<char> {
     Some(match letter {
@@ -74,8 +106,10 @@ fn looks_like(letter: char) -> Option<char> {
         '\u{201c}' | '\u{201d}' | '\u{201e}' | '\u{201f}' | '\u{2033}' => '"',
         '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{2043}' | '\u{fe58}' => '-',
         '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        '\u{ab}' | '\u{bb}' => '"',
+        '\u{2039}' | '\u{203a}' => '\'',
         letter if letter.is_ascii() => letter,
-        _ => return None,
+        letter => return LETTERS.iter().find(|(others, _)| others.contains(letter)).map(|(_, seen)| *seen),
     })
 }
 

@@ -94,8 +94,8 @@ struct Edit {
 fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
     if let Some(encoding) = Utf16::of(before) {
         return Err(format!(
-            "the file is in {encoding}, which can't be edited; convert it with a command, such as `iconv -f UTF-16 -t UTF-8`, or \
-             write it again as UTF-8"
+            "the file is in {encoding}, which can't be edited; write the whole file with write_file, which keeps its encoding, or \
+             convert it with a command, such as `iconv -f UTF-16 -t UTF-8`"
         ));
     }
     let mut old = Cow::Borrowed(input.old_text.as_str());
@@ -111,6 +111,11 @@ fn replace(before: &[u8], input: &EditFileInput) -> Result<Edit, String> {
         if uses_crlf_near(before, &offsets, old.len()) {
             new = Cow::Owned(with_crlf(&new));
         }
+    }
+    // A byte order mark stays, which models see and may leave out.
+    const MARK: char = '\u{feff}';
+    if before.starts_with(b"\xef\xbb\xbf") && old.starts_with(MARK) && !new.starts_with(MARK) {
+        new = Cow::Owned(format!("{MARK}{new}"));
     }
     match count {
         0 => return Err(not_found(before, &input.old_text)),
@@ -196,10 +201,24 @@ fn not_found(bytes: &[u8], text: &str) -> String {
         format!("{found}; write `old_text` with the characters of the file")
     } else if text.lines().all(has_line_number) && !text.trim().is_empty() {
         "leave out the line numbers that read_file adds".to_owned()
+    } else if let Some(escapes) = extra_escapes(&content, text) {
+        format!("the file has this text without {escapes}; write the characters themselves")
     } else {
         "read the file again and copy the text exactly".to_owned()
     };
     format!("`old_text` not found; {hint}")
+}
+
+/// The escapes that a text has and the content hasn't: models write those of JSON twice, or those of HTML.
+fn extra_escapes(content: &str, text: &str) -> Option<&'static str> {
+    const BACKSLASHES: &[(&str, &str)] =
+        &[("\\n", "\n"), ("\\t", "\t"), ("\\\"", "\""), ("\\'", "'"), ("\\/", "/"), ("\\\\", "\\")];
+    const ENTITIES: &[(&str, &str)] =
+        &[("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&apos;", "'"), ("&amp;", "&")];
+    [(BACKSLASHES, "its backslashes"), (ENTITIES, "escapes such as `&lt;`")].into_iter().find_map(|(escapes, name)| {
+        let plain = escapes.iter().fold(text.to_owned(), |text, (escape, letter)| text.replace(escape, letter));
+        (plain != text && !plain.trim().is_empty() && content.contains(&plain)).then_some(name)
+    })
 }
 
 fn collapse_whitespace(line: &str) -> String {
@@ -326,6 +345,17 @@ mod tests {
         let harness = harness("say \u{201c}hi\u{201d} now\n");
         let text = harness.refused("edit_file", &input("f", "say \"hi\"", "x", false)).await;
         assert!(text.contains("has U+201C (curly quote) where `old_text` has U+0022"), "{text}");
+        harness.write("f", "p\u{430}th \u{ab}x\u{bb}\n");
+        let text = harness.refused("edit_file", &input("f", "path \"x\"", "x", false)).await;
+        assert!(text.contains("has U+0430"), "{text}");
+        harness.write("f", "say \"hi\"\nif a < b\n");
+        for (old, escapes) in [("say \\\"hi\\\"\\n", "without its backslashes"), ("a &lt; b", "such as `&lt;`")] {
+            let text = harness.refused("edit_file", &input("f", old, "x", false)).await;
+            assert!(text.contains(escapes), "{text}");
+        }
+        harness.write("f", "\u{feff}first\nb\n");
+        harness.ok("edit_file", &input("f", "\u{feff}first", "second", false)).await;
+        assert_eq!(harness.text("f"), "\u{feff}second\nb\n");
         harness.write("u", b"\xff\xfea\0\n\0");
         let text = harness.refused("edit_file", &input("u", "a", "b", false)).await;
         assert!(text.contains("is in UTF-16, little-endian, which can't be edited"), "{text}");

@@ -101,9 +101,7 @@ fn read(input: &ReadFileInput, call: &FileCall) -> Result<ToolOutput, ToolError>
         let text = encoding.decode(&start);
         let window = LineRange::read(text.as_bytes(), offset, limit, redactor, limits).map_err(failed)?;
         let text = window.render(&shown.to_string(), offset)?;
-        return Ok(
-            format!("{text}\n({encoding}; edit_file can't change it, and write_file would make it UTF-8)").into()
-        );
+        return Ok(format!("{text}\n({encoding}; edit_file can't change it, and write_file keeps its encoding)").into());
     }
     let window = if opened.size <= MAX_FILE_BYTES {
         (&mut opened.file).take(MAX_FILE_BYTES).read_to_end(&mut start).map_err(failed)?;
