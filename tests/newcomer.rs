@@ -72,11 +72,16 @@ fn other_names_of_commands_and_options_are_known() {
         ("continue", "resume"),
         ("batch", "map"),
         ("LS", "runs"),
+        ("rerun", "run"),
+        ("vaildate", "validate"),
     ] {
         let ended = folder.legwork(&[word]).run();
         ended.assert_code(2).assert_stderr_contains(&format!("'{meant}'"));
         assert_eq!(ended.stderr.matches("tip:").count(), 1, "{}", ended.stderr);
     }
+    folder.legwork(&["x"]).run().assert_code(2).assert_stderr_contains("'legwork run jobs/x.yaml'");
+    folder.legwork(&["version"]).run().assert_code(2).assert_stderr_contains("legwork --version");
+    folder.legwork(&["init", "jobs/My_job.yaml"]).run().assert_code(2).assert_stderr_contains("`legwork init my-job`");
     folder.legwork(&["jobs/x.yaml"]).run().assert_code(2).assert_stderr_contains("'legwork run jobs/x.yaml'");
     for (words, help) in [
         (&["--file", "a"][..], "without an option"),
@@ -93,6 +98,28 @@ fn other_names_of_commands_and_options_are_known() {
 }
 
 #[test]
+fn a_server_in_the_form_of_other_programs_leads_to_the_form_here() {
+    let server = "{ type: stdio, command: npx -y, args: [docs-server, --quiet], cwd: src }";
+    let folder =
+        folder(&format!("parent: {{ prompt: hi, tools: [{{ mcp: a, allow: [x] }}] }}\nmcp: {{ a: {server} }}\n"));
+    let ended = folder.legwork(&["validate"]).run();
+    ended.assert_code(3).assert_stdout_contains("an item: `command: [npx, -y, docs-server, --quiet]`");
+    ended.assert_stdout_contains("items of the command").assert_stdout_contains("uses stdio");
+    ended.assert_stdout_contains("starts in the workspace");
+}
+
+#[test]
+fn what_follows_a_tag_is_no_finding_of_its_own() {
+    let folder = folder(
+        "parent:\n  prompt: hi\n  tools:\n    - !read file\nchecks:\n  - { name: a, run: ! [ -f x ], when: !x y }\n",
+    );
+    let ended = folder.legwork(&["validate", "--format", "concise"]).run();
+    ended.assert_code(3);
+    assert_eq!(ended.stdout.matches("error[").count(), 3, "{}", ended.stdout);
+    assert_eq!(ended.stdout.matches("error[unknown-tag]").count(), 3, "{}", ended.stdout);
+}
+
+#[test]
 fn a_wrong_name_of_a_job_leads_to_the_job() {
     let folder = folder(JOB);
     folder.write("jobs/review.yaml", format!("{HEAD}{JOB}"));
@@ -102,6 +129,8 @@ fn a_wrong_name_of_a_job_leads_to_the_job() {
         ("x", "jobs/x.yaml"),
         ("jobs/revew.yaml", "jobs/review.yaml"),
         ("jobs", "jobs/review.yaml"),
+        (".", "such as `jobs/review.yaml`"),
+        ("https://example.com/x.yaml", "download it"),
         ("jobs/entirely-different.yaml", "legwork init"),
     ] {
         run(&folder, &["run", name]).assert_code(3).assert_stderr_contains(meant);

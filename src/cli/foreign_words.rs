@@ -3,6 +3,8 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
 
+use crate::diagnostic::suggest_name;
+
 /// The commands here, each with names that other programs have for them.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("validate", &["check", "lint", "verify", "compile", "vet"]),
@@ -11,9 +13,25 @@ const COMMANDS: &[(&str, &[&str])] = &[
         &["list", "ls", "history", "ps", "status", "log", "logs", "sessions", "clean", "prune", "rm", "delete", "gc"],
     ),
     ("init", &["new", "create", "add", "generate", "scaffold", "setup"]),
-    ("run", &["exec", "execute", "start", "go", "launch", "prompt", "chat", "task"]),
+    ("run", &["exec", "execute", "start", "go", "launch", "prompt", "chat", "task", "agent", "rerun"]),
     ("resume", &["continue", "restart", "retry"]),
-    ("show", &["view", "cat", "print", "open", "report", "transcript", "inspect", "info", "describe"]),
+    (
+        "show",
+        &[
+            "view",
+            "cat",
+            "print",
+            "open",
+            "report",
+            "transcript",
+            "inspect",
+            "info",
+            "describe",
+            "watch",
+            "serve",
+            "tail",
+        ],
+    ),
     ("map", &["batch", "foreach", "for-each", "matrix", "each", "bulk"]),
     ("doctor", &["diagnose", "health", "config", "configure", "auth", "login", "env", "debug"]),
     ("prices", &["models", "model", "cost", "costs", "usage", "price"]),
@@ -127,15 +145,16 @@ const OPTIONS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Completes clap's error at a command or option of another program: says what it is called here.
-pub(super) fn complete(error: &mut clap::Error) {
+/// Completes clap's error at a command or option of another program: says what it is called here. `commands` are the names of
+/// those here.
+pub(super) fn complete(error: &mut clap::Error, commands: &[&str]) {
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            text(error, ContextKind::InvalidSubcommand).and_then(|word| tip_for_command(&word))
+            text(error, ContextKind::InvalidSubcommand).and_then(|word| tip_for_command(&word, commands))
         }
         ErrorKind::UnknownArgument => text(error, ContextKind::InvalidArg).and_then(|word| tip_for_option(&word)),
         _ => None,
@@ -148,13 +167,24 @@ pub(super) fn complete(error: &mut clap::Error) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-fn tip_for_command(word: &str) -> Option<String> {
+fn tip_for_command(word: &str, commands: &[&str]) -> Option<String> {
     let lower = word.to_lowercase();
     if let Some((here, _)) = COMMANDS.iter().find(|(_, names)| names.contains(&lower.as_str())) {
         return Some(format!("the command for it is '{here}': see 'legwork {here} --help'"));
     }
+    if lower == "version" {
+        return Some("the version is printed by 'legwork --version'".to_owned());
+    }
     let is_file = lower.ends_with(".yaml") || lower.ends_with(".yml") || Path::new(word).is_file();
-    is_file.then(|| format!("a job is started with 'run': 'legwork run {word}'"))
+    // The name of a job in the folder of jobs.
+    let is_name = !word.contains(['/', '\\']);
+    let file = ["yaml", "yml"].map(|ending| format!("jobs/{word}.{ending}"));
+    let job = file.into_iter().find(|file| is_name && Path::new(file).is_file());
+    if let Some(job) = job.or_else(|| is_file.then(|| word.to_owned())) {
+        return Some(format!("a job is started with 'run': 'legwork run {job}'"));
+    }
+    let near = suggest_name(&lower, commands.iter().copied())?;
+    Some(format!("a similar subcommand exists: '{near}'"))
 }
 
 fn tip_for_option(word: &str) -> Option<String> {

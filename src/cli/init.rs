@@ -29,9 +29,13 @@ const SCHEMA_FILE: &str = "job.schema.json";
 
 pub(super) fn init(options: &InitArgs, env: &CliEnv) -> Result<u8, Error> {
     if !job::is_name(&options.name) {
+        let form = "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.";
+        let stem = Path::new(&options.name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let near = stem.to_lowercase().replace(['_', ' '], "-");
+        let near = job::is_name(&near).then(|| format!(" Write it as `legwork init {near}`."));
         return Err(Error::usage(
             format!("`{}` isn't a valid job name", options.name),
-            "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.",
+            format!("{form}{}", near.unwrap_or_default()),
         ));
     }
     let failed = |path: &Path| Error::environment(format!("can't write {}", path.display()));

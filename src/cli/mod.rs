@@ -216,7 +216,9 @@ pub fn main() -> u8 {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(mut error) => {
-            foreign_words::complete(&mut error);
+            let command = command();
+            let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            foreign_words::complete(&mut error, &names);
             // Help and the version arrive as errors, too, but for stdout.
             let code = u8::from(error.use_stderr()) * 2;
             return if console.print_clap_message(&error).is_ok() { code } else { 2 };

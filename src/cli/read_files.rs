@@ -56,9 +56,14 @@ pub(super) fn read_job_source(path: &Path) -> Result<Arc<Source>, Diagnostic> {
 /// `x.yaml`, and a folder one of its jobs.
 pub(super) fn suggest_job(path: &Path, finding: Diagnostic) -> Diagnostic {
     if path.is_dir() {
-        let jobs = jobs_in(path);
-        let Some(first) = jobs.first() else { return finding };
-        return finding.help(format!("name one of its jobs, such as `{}`", path.join(first).display()));
+        let folders = [path.to_owned(), path.join("jobs")];
+        let first = folders.iter().find_map(|folder| Some(folder.join(jobs_in(folder).first()?)));
+        let Some(first) = first else { return finding };
+        let first = first.strip_prefix(".").unwrap_or(&first);
+        return finding.help(format!("name one of its jobs, such as `{}`", first.display()));
+    }
+    if ["http:", "https:"].iter().any(|scheme| path.starts_with(scheme)) {
+        return finding.help("a job is a file on this machine: download it, read what it may do, and name the file");
     }
     if path.file_name().is_none() || fs::symlink_metadata(path).is_ok() {
         return finding;

@@ -12,7 +12,17 @@ const KEYS: &[ForeignNames] = &[
     // Models and providers.
     (
         "this option doesn't exist: the provider's default is used; remove it",
-        &["topp", "topk", "frequencypenalty", "presencepenalty", "seed", "modelverbosity", "modelreasoningsummary"],
+        &[
+            "toolchoice",
+            "paralleltoolcalls",
+            "topp",
+            "topk",
+            "frequencypenalty",
+            "presencepenalty",
+            "seed",
+            "modelverbosity",
+            "modelreasoningsummary",
+        ],
     ),
     ("the model is set with `model`, limits with `limits`", &["settings", "modelkwargs", "modelkind"]),
     (
@@ -30,12 +40,16 @@ const KEYS: &[ForeignNames] = &[
     ("a job file never holds a key: set it in the environment when you start the job", &["apikey", "apikeyhelper"]),
     (
         "a job can't name an endpoint: set it in the environment when you start the job",
-        &["baseurl", "endpoint", "apibase"],
+        &["modelproviders", "baseurl", "endpoint", "apibase"],
     ),
     // Permissions and the sandbox.
     (
         "there are no permission prompts: an agent has exactly its `tools`",
         &[
+            "autoaccept",
+            "confirmationmode",
+            "security",
+            "yolomode",
             "permissionmode",
             "permissions",
             "permission",
@@ -59,6 +73,7 @@ const KEYS: &[ForeignNames] = &[
     (
         "a job can't change its sandbox: use `--sandbox` when you start it",
         &[
+            "runtime",
             "sandbox",
             "sandboxmode",
             "sandboxworkspacewrite",
@@ -134,7 +149,7 @@ const KEYS: &[ForeignNames] = &[
     ),
     (
         "one start runs the job once: to run it for many items, use `legwork map`; to let the model repair what `checks` find, use `repairs`",
-        &["loop", "until", "foreach", "repeat", "maxloops"],
+        &["while", "loop", "until", "foreach", "repeat", "maxloops"],
     ),
     (
         "nothing is published by a job: let it return data (`result: { schema: ... }`), and publish `result.json` in the script \
@@ -153,12 +168,33 @@ const KEYS: &[ForeignNames] = &[
     (
         "commands that must pass are `checks`; with `repairs: 2` the model gets their output and tries again; failed requests to the \
          provider are repeated without a key",
-        &["retry", "retries", "maxretries", "onfailure", "retrypolicy", "maxattempts", "successcriteria", "guardrails"],
+        &[
+            "verify",
+            "verification",
+            "validators",
+            "validation",
+            "acceptance",
+            "acceptancecriteria",
+            "assertions",
+            "retry",
+            "retries",
+            "maxretries",
+            "onfailure",
+            "retrypolicy",
+            "maxattempts",
+            "successcriteria",
+            "guardrails",
+        ],
     ),
     (
         "there are no hooks: commands that must pass at the end are `checks`; anything else belongs in the script or workflow that \
          starts the job",
         &[
+            "pre",
+            "post",
+            "finally",
+            "onerror",
+            "oncomplete",
             "hooks",
             "hook",
             "notify",
@@ -175,6 +211,7 @@ const KEYS: &[ForeignNames] = &[
     (
         "nothing is remembered between runs: let the agent write a file of the workspace, and name it in `context`",
         &[
+            "checkpointing",
             "memory",
             "cachememory",
             "repomemory",
@@ -193,6 +230,9 @@ const KEYS: &[ForeignNames] = &[
     (
         "files for the system prompt are named in `context`, skills in `skills`; nothing is found by itself",
         &[
+            "rule",
+            "files",
+            "contextfilename",
             "imports",
             "rules",
             "resources",
@@ -219,16 +259,19 @@ const KEYS: &[ForeignNames] = &[
     ),
     (
         "when a conversation outgrows the window is decided by `compaction`",
-        &["numhistoryitems", "autocompact", "compact", "contextmanagement", "summarize"],
+        &["condenser", "numhistoryitems", "autocompact", "compact", "contextmanagement", "summarize"],
     ),
     (
         "a subagent hands back its summary: there are no handoffs; declare it under `subagents`, and give the parent `task`",
-        &["handoffs", "handoff", "allowdelegation", "crew", "team", "delegates"],
+        &["subagenttype", "process", "handoffs", "handoff", "allowdelegation", "crew", "team", "delegates"],
     ),
     ("write it into `system`", &["role", "goal", "backstory"]),
     (
         "the data that the job ends with is declared by `result: { schema: ... }`",
         &[
+            "outputschema",
+            "jsonschema",
+            "resultschema",
             "outputformat",
             "structuredoutput",
             "outputtype",
@@ -239,10 +282,24 @@ const KEYS: &[ForeignNames] = &[
         ],
     ),
     ("a prompt is under `parent`; to run a command at the end, use `checks`", &["command", "run", "script"]),
-    ("write one job file for each", &["commands", "profiles", "profile", "modes", "mode"]),
+    ("write one job file for each", &["commands", "profiles", "profile", "modes", "mode", "prompts"]),
+    ("a file is one job: write what is below this key at the top level", &["recipe", "job", "spec"]),
+    (
+        "a job file is complete, and takes nothing from others; prompts can share files: `{ file: PATH }`, `{% include %}`",
+        &["extends", "base", "inherits", "include", "includes"],
+    ),
+    (
+        "what ends a run is set by `limits`, what ends an agent by `max_turns`",
+        &["stopconditions", "stopcondition", "terminationcondition"],
+    ),
+    ("print the plan with `legwork run JOB --dry-run`", &["dryrun"]),
+    (
+        "test cases of a job are run by `legwork test`; commands that must pass in a run are `checks`",
+        &["tests", "evals"],
+    ),
     (
         "use `--workspace` when you start the job; the default is the current folder",
-        &["workspace", "cwd", "workingdirectory", "workdir", "root", "worktree", "repo"],
+        &["workspacebase", "workspace", "cwd", "workingdirectory", "workdir", "root", "worktree", "repo"],
     ),
     (
         "a job is started without a person, so it has nothing for one; remove it",
@@ -263,6 +320,10 @@ const KEYS: &[ForeignNames] = &[
     (
         "this is no part of a job; remove it",
         &[
+            "versionrequired",
+            "logging",
+            "loglevel",
+            "debug",
             "version",
             "color",
             "author",
@@ -280,7 +341,7 @@ const KEYS: &[ForeignNames] = &[
     ),
     (
         "a job runs if it is started; a check may have `when`",
-        &["when", "condition", "skipif", "enabled", "disabled", "disable"],
+        &["skip", "when", "condition", "skipif", "enabled", "disabled", "disable"],
     ),
 ];
 
@@ -311,6 +372,10 @@ const TOOLS: &[ForeignNames] = &[
             "playwright",
             "searchweb",
             "openurl",
+            "fetchwebpage",
+            "wget",
+            "browsertoolset",
+            "computercontrollerwebscrape",
         ],
     ),
     (
@@ -326,6 +391,11 @@ const TOOLS: &[ForeignNames] = &[
             "planmode",
             "clarify",
             "human",
+            "question",
+            "planenter",
+            "planexit",
+            "switchmode",
+            "vscodeaskquestions",
         ],
     ),
     (
@@ -334,11 +404,22 @@ const TOOLS: &[ForeignNames] = &[
     ),
     (
         "nothing is remembered between runs: write a file of the workspace, and name it in `context`",
-        &["memory", "savememory", "remember", "recall", "cachememory"],
+        &["memory", "savememory", "remember", "recall", "cachememory", "updatememory"],
     ),
     (
         "a command ends with its call, so there is nothing to read or stop; remove it",
-        &["bashoutput", "killshell", "killbash", "writestdin", "readterminal", "taskoutput", "taskstop"],
+        &[
+            "bashoutput",
+            "killshell",
+            "killbash",
+            "writestdin",
+            "readterminal",
+            "taskoutput",
+            "taskstop",
+            "getterminaloutput",
+            "runbackgroundjob",
+            "monitor",
+        ],
     ),
     (
         "name its tools: `read_file`, `write_file`, `edit_file`, `glob`, `grep`",
@@ -359,6 +440,14 @@ const TOOLS: &[ForeignNames] = &[
             "mcp",
             "mcpservers",
             "agenticworkflows",
+            "githubrepo",
+            "docker",
+            "postgres",
+            "sqlite",
+            "lsp",
+            "lsphover",
+            "a2a",
+            "api",
             "listmcpresources",
             "readmcpresource",
             "usemcptool",
@@ -373,6 +462,7 @@ const TOOLS: &[ForeignNames] = &[
             "finalanswer",
             "attemptcompletion",
             "complete",
+            "completetask",
             "submit",
             "structuredoutput",
             "finaloutput",
@@ -382,6 +472,85 @@ const TOOLS: &[ForeignNames] = &[
         "nothing is published by a job: let it return data (`result: { schema: ... }`)",
         &["safeoutputs", "createissue", "createpullrequest", "addcomment"],
     ),
+    (
+        "files are deleted, moved and copied by commands: use `bash`",
+        &[
+            "deletefile",
+            "delete",
+            "movefile",
+            "copyfile",
+            "renamefile",
+            "createdirectory",
+            "mkdir",
+            "rm",
+            "mv",
+            "cp",
+            "touch",
+        ],
+    ),
+    (
+        "a program is run by a command: write `bash`, or only this one: `bash: { allow: [\"PROGRAM *\"] }`",
+        &[
+            "node",
+            "npm",
+            "npx",
+            "pip",
+            "uv",
+            "cargo",
+            "make",
+            "jq",
+            "sed",
+            "awk",
+            "head",
+            "tail",
+            "diff",
+            "gh",
+            "script",
+            "runtests",
+            "testfailure",
+            "lint",
+            "format",
+            "test",
+            "build",
+            "readlints",
+            "geterrors",
+            "problems",
+            "gitdiff",
+            "gitstatus",
+            "gitcommit",
+            "gitlog",
+            "gitadd",
+            "getchangedfiles",
+            "changes",
+            "runnotebookcell",
+            "jsrepl",
+        ],
+    ),
+    (
+        "search with `grep` and `glob`, or let a subagent do it with `task`",
+        &[
+            "semanticsearch",
+            "codesearch",
+            "symbolsearch",
+            "usages",
+            "listcodedefinitionnames",
+            "codebaseinvestigator",
+            "analyze",
+            "astgrep",
+        ],
+    ),
+    ("skills are declared under `skills`", &["skill", "activateskill", "invokeskill", "slashcommand"]),
+    (
+        "a subagent hands back its summary, and agents send each other nothing else; delegate with `task`",
+        &["sendmessage", "sendinput", "waitagent", "closeagent", "teamcreate", "tasklist", "taskget"],
+    ),
+    (
+        "each agent has exactly the tools that are listed, so there is nothing to search; remove it",
+        &["toolsearch", "extensionmanager"],
+    ),
+    ("a job has no schedule: cron or a CI workflow starts it", &["croncreate", "platformmanageschedule"]),
+    ("whether an agent has a copy of its own is set by `workspace: own` of a subagent", &["enterworktree"]),
+    ("when a conversation outgrows the window is decided by `compaction`", &["condense", "compact"]),
     ("images are inputs of type `image`", &["viewimage", "imagegeneration", "generateimage", "readimage"]),
 ];
 
@@ -392,6 +561,18 @@ pub(super) fn help_for_tool(name: &str) -> Option<String> {
         let tool = if tool.is_empty() || tool == "*" { "TOOL" } else { tool };
         return Some(format!(
             "write `- {{ mcp: {server}, allow: [{tool}] }}` for tools of the server `{server}`, and declare that under `mcp`"
+        ));
+    }
+    // `github/get_issue` and `github.get_issue`, as some programs write tools of servers, and `@server`.
+    let of_server = name.strip_prefix('@').map(|server| (server, "TOOL")).or_else(|| name.split_once(['/', '.']));
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '*'))
+    };
+    if let Some((server, tool)) = of_server.filter(|(server, tool)| is_word(server) && is_word(tool) && *server != "*")
+    {
+        return Some(format!(
+            "if it is a tool of a server, write `- {{ mcp: {server}, allow: [{tool}] }}`, and declare the server under `mcp`"
         ));
     }
     help_in(TOOLS, name).map(str::to_owned)
@@ -423,5 +604,22 @@ mod tests {
             assert_eq!(tool_for_alias(name), None, "{name}");
         }
         assert_eq!(keys_for_alias("steplimit").next(), Some("max_turns"));
+    }
+
+    #[test]
+    fn the_names_of_other_programs_lead_somewhere() {
+        let tools = "activate_skill delete_file git_diff run_tests semantic_search SendMessage ToolSearch CronCreate condense \
+                     fetch_webpage switch_mode getTerminalOutput github_repo @github github/get_issue github.get_issue lsp \
+                     execute_ipython_cell container.exec call_agent create_plan read_multiple_files file_editor mkdir npm";
+        for name in tools.split_whitespace() {
+            assert!(help_for_tool(name).is_some() || tool_for_alias(name).is_some(), "{name}");
+        }
+        assert!(help_for_tool("github/get_issue").unwrap().contains("{ mcp: github, allow: [get_issue] }"));
+        let keys = "recipe extends include stop_conditions dry_run tests output_schema core_tools model_providers runtime rule \
+                    while skip verify finally log_level tool_choice subagent_type model_reasoning_effort autoAccept condenser";
+        for name in keys.split_whitespace() {
+            assert!(help_for_key(name).is_some() || keys_for_alias(name).next().is_some(), "{name}");
+        }
+        assert_eq!(help_for_tool("unheard_of"), None);
     }
 }

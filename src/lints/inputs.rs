@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::diagnostic::{Diagnostic, Severity, rule};
 use crate::job::value::check_value;
 use crate::job::{Input, InputType, with_article};
+use crate::yaml::NodeKind;
 
 use super::{Lint, LintContext, listed_twice};
 
@@ -50,7 +51,7 @@ fn check_enum(input: &Input, findings: &mut Vec<Diagnostic>) -> bool {
         findings.push(Diagnostic::error("bad-enum", choices.place(), message).help(help));
         false
     };
-    if choices.value.is_empty() && choices.node.items().next().is_some() {
+    if choices.value.is_empty() && (choices.node.kind() != NodeKind::List || choices.node.items().next().is_some()) {
         // Its values are wrong, which is reported.
         return false;
     }

@@ -31,6 +31,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
         &[
             "instructions",
             "user_prompt",
+            "user",
             "user_message",
             "message",
             "query",
@@ -39,7 +40,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
             "problem_statement",
         ],
     ),
-    ("tools", &["allowed_tools", "toolsets", "toolset", "functions", "capabilities"]),
+    ("tools", &["allowed_tools", "core_tools", "toolsets", "toolset", "functions", "capabilities"]),
     ("max_turns", &["max_iterations", "max_steps", "max_rounds", "turns", "turn_limit", "step_limit"]),
     ("max_tokens", &["max_output_tokens", "max_completion_tokens"]),
     ("description", &["when_to_use"]),
@@ -47,7 +48,10 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("schema", &["json_schema", "output_schema"]),
     // Limits.
     ("wall_clock", &["timeout", "max_time", "time_limit", "duration", "max_duration"]),
-    ("cost_usd", &["budget_usd", "max_budget_usd", "max_cost", "max_cost_usd", "cost", "cost_limit"]),
+    (
+        "cost_usd",
+        &["budget_usd", "max_budget_usd", "max_cost", "max_cost_usd", "max_budget_per_task", "cost", "cost_limit"],
+    ),
     ("tokens", &["max_tokens", "max_total_tokens"]),
     ("tool_calls", &["max_tool_calls"]),
     ("subagents", &["max_subagents"]),
@@ -58,7 +62,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("default", &["default_value"]),
     ("secret", &["sensitive"]),
     ("name", &["model"]),
-    ("thinking", &["reasoning", "reasoning_effort", "effort"]),
+    ("thinking", &["reasoning", "reasoning_effort", "model_reasoning_effort", "effort"]),
     ("tier", &["service_tier"]),
     ("temperature", &["temp"]),
     ("stop", &["stop_sequences", "stop_words"]),

@@ -28,6 +28,9 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
                     error.help = Some(format!("write a list: `{key}: [PATH]`"));
                 }
                 NodeKind::Integer(_) if is_window => error.help = Some(WINDOW_HELP.to_owned()),
+                NodeKind::String(_) if matches!(path[..], ["mcp", _, "command"]) => {
+                    error.help = Some(format!("write each word as an item: `{}`", server_command(node)));
+                }
                 // A text may be meant as the only item of a list, which the help shows.
                 NodeKind::String(_) if matches!(path[..], ["env"] | [.., "tools"]) => {}
                 kind => {
@@ -71,7 +74,43 @@ fn form_of(path: &[&str]) -> Option<(NodeKind<'static>, &'static str)> {
     }
 }
 
+/// A server's command as a list, from a text and from `args`, as other programs have it.
+fn server_command(command: &Node) -> String {
+    let args = command.parent().and_then(|server| server.get("args"));
+    let args: Vec<Node> = args.iter().flat_map(Node::items).collect();
+    let words = command.as_str().unwrap_or("PROGRAM").split_whitespace();
+    let words: Vec<&str> = words.chain(args.iter().filter_map(Node::text)).collect();
+    format!("command: [{}]", words.join(", "))
+}
+
+/// What to do about a key of a server that other programs have.
+fn help_for_server_key(server: &Node, name: &str) -> Option<String> {
+    match fold_key(name).as_str() {
+        "args" | "arguments" => {
+            let command = server
+                .get("command")
+                .map_or_else(|| "command: [PROGRAM, ARGUMENT]".to_owned(), |command| server_command(&command));
+            Some(format!("the arguments are items of the command: `{command}`"))
+        }
+        "type" | "transport" => {
+            Some("remove it: a server with `command` uses stdio, and one with `url` HTTP".to_owned())
+        }
+        "cwd" | "workingdirectory" => Some("remove it: a server starts in the workspace".to_owned()),
+        "tools" | "allow" | "allowedtools" | "includetools" | "enabledtools" => {
+            Some("an agent lists the tools that it gets: `tools: [{ mcp: SERVER, allow: [TOOL] }]`".to_owned())
+        }
+        "disabled" | "enabled" => Some("remove it: a server is started if an agent lists its tools".to_owned()),
+        "httpurl" | "endpoint" | "uri" | "serverurl" => Some("its name here is `url`".to_owned()),
+        _ => None,
+    }
+}
+
 fn complete_range(path: &[&str], error: &mut ErrorDetail) {
+    if let ["limits", "cost_usd"] = path {
+        error.message = "`cost_usd` must be a finite number greater than 0".to_owned();
+        error.help = Some("write US dollars, such as `2.00`, or `none` for no limit".to_owned());
+        return;
+    }
     let agent_key = match path {
         ["parent", rest @ ..] | ["subagents", _, rest @ ..] => rest,
         ["model", ..] => path,
@@ -151,6 +190,13 @@ fn is_window_alias(key: &str) -> bool {
 /// Completes the error at an unknown key: says where the key belongs.
 fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
     let (Some(mapping), Some(name)) = (key.parent(), key.text()) else { return };
+    if let ["mcp", _] = mapping.path()[..]
+        && let Some(help) = help_for_server_key(&mapping, name)
+    {
+        error.help = Some(help);
+        error.fix = None;
+        return;
+    }
     let Some(level) = level_of(&mapping) else { return };
     if follows_empty_block(&mapping, key) {
         error.help = Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());

@@ -184,6 +184,7 @@ pub fn check_in(
     }
     semantic.retain(|finding| !holes.iter().any(|hole| finding.span.overlaps(hole)));
     findings.extend(semantic);
+    remove_consequences_of_tags(&mut findings);
     suppressions::apply(source, &rules().collect::<Vec<_>>(), &mut findings);
     sort(&mut findings, source);
     truncate_findings(&mut findings);
@@ -196,6 +197,20 @@ pub fn check_in(
         ValidJob::new(source, job, loaded, &own.servers)
     };
     LintReport { findings, job, prompts: read }
+}
+
+/// Removes what is wrong with a value only because YAML takes the start of its text for a tag.
+fn remove_consequences_of_tags(findings: &mut Vec<Diagnostic>) {
+    let tags = findings.iter().filter(|finding| finding.code == "unknown-tag").map(|finding| finding.span.clone());
+    let tags: Vec<SourceSpan> = tags.collect();
+    let follows = |span: &SourceSpan, tag: &SourceSpan| {
+        let SourceSpan { source, range } = tag;
+        let gap = source.text.get(range.end..span.range.start);
+        Arc::ptr_eq(source, &span.source)
+            && (gap.is_some_and(|gap| gap.trim().is_empty() && !gap.contains('\n'))
+                || range.contains(&span.range.start))
+    };
+    findings.retain(|finding| finding.code == "unknown-tag" || !tags.iter().any(|tag| follows(&finding.span, tag)));
 }
 
 /// Keeps the first [`MAX_FINDINGS`], and one more that counts the rest, with those that were omitted before. That one is

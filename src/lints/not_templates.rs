@@ -57,12 +57,20 @@ fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {
 
 /// Findings for the tags in a check's command, with a fix where a variable of the shell is certain to do the same.
 fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
-    // Tags without variables of the job may belong to another program.
-    let tags = stray_tags(&run.value).into_iter().filter(|tag| tag.purpose != TagPurpose::Other);
+    // Tags without variables of the job may belong to another program, but bash itself can't read `${{`.
+    let is_expansion = |tag: &StrayTag| run.value[..tag.range.start].ends_with('$');
+    let is_stray = |tag: &StrayTag| tag.purpose != TagPurpose::Other || is_expansion(tag);
+    let tags = stray_tags(&run.value).into_iter().filter(is_stray);
     let finding = |tag: StrayTag| {
         let place = run.node.place_of_range(tag.range.clone());
         let message = "`run` is plain shell, not a template: this tag isn't rendered";
         let finding = Diagnostic::error("not-a-template", place.clone(), message);
+        if tag.purpose == TagPurpose::Other {
+            return finding.help(
+                "the workflow that starts the job gives it the value as an input, `--set NAME=VALUE`; the command gets it as \
+                 `\"$INPUT_NAME\"`",
+            );
+        }
         let variable = match &tag.purpose {
             TagPurpose::Variable(variable) => variable,
             TagPurpose::Statement => {

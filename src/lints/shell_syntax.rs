@@ -69,7 +69,9 @@ fn folded_line(run: &Spanned<String>) -> Option<Diagnostic> {
     let mut before = "";
     for line in written.lines().map(str::trim) {
         let is_joined = !before.is_empty() && run.value.contains(&format!("{before} {line}"));
-        if is_joined && starts_alone(line) && !is_open(before) {
+        // `\` and the space that takes the place of the line break are a character of a word.
+        let is_escape = before.ends_with('\\') && run.value.contains(&format!("{before} {line}"));
+        if is_joined && (is_escape || starts_alone(line) && !is_open(before)) {
             let start = place.range.start + (line.as_ptr().addr() - written.as_ptr().addr());
             let place = crate::diagnostic::SourceSpan { range: start..start + line.len(), ..place };
             let finding = Diagnostic::warning("folded-script", place, "YAML joins this line to the one before it");

@@ -48,9 +48,27 @@ const RESERVED_HEADERS: &[&str] = &[
 /// Parts of the names of headers that hold secrets.
 const SECRET_HEADERS: &[&str] = &["auth", "cookie", "key", "password", "secret", "token"];
 /// Programs that start containers.
-const CONTAINER_PROGRAMS: &[&str] = &["docker", "docker-compose", "nerdctl", "podman", "podman-compose"];
+const CONTAINER_PROGRAMS: &[&str] =
+    &["buildah", "docker", "docker-compose", "nerdctl", "podman", "podman-compose", "podman-remote"];
 /// Programs that start the program that their arguments name.
-const STARTERS: &[&str] = &["sudo", "doas", "env", "exec", "nice", "nohup", "setsid", "stdbuf", "time"];
+const STARTERS: &[&str] = &[
+    "sudo",
+    "doas",
+    "env",
+    "exec",
+    "flatpak-spawn",
+    "ionice",
+    "lima",
+    "nice",
+    "nohup",
+    "setsid",
+    "stdbuf",
+    "taskset",
+    "time",
+    "timeout",
+    "unbuffer",
+    "xargs",
+];
 /// Programs that run a script.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh"];
 /// The form of an entry's names, in words.
@@ -115,6 +133,11 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
             if let Some(word) = words.iter().find(|word| word.value.contains('\0')) {
                 report(word.place(), "an argument can't contain a NUL character".to_owned(), "remove it");
             }
+            if let Some(word) = words.iter().find(|word| has_secret(&word.value)) {
+                let help =
+                    "let the program read it from a variable, `env: [NAME]`, and set its value when you start the job";
+                report(word.place(), "an argument is a secret, which doesn't belong in a job file".to_owned(), help);
+            }
             let started_by = container_program(words);
             if let Some((program, word)) = started_by {
                 let message = format!("`{program}` can't start a container from the sandbox");
@@ -152,7 +175,9 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
         let name = &variable.value;
         if value.value.contains('\0') {
             report(value.place(), format!("the value of `{name}` can't contain a NUL character"), "remove it");
-        } else if !value.value.is_empty() && (is_secret_name(name) || looks_like_key(&value.value)) {
+        } else if !value.value.is_empty()
+            && (is_secret_name(name) || looks_like_key(&value.value) || has_secret(&value.value))
+        {
             let message = format!("the value of `{name}` is a secret, which doesn't belong in a job file");
             report(
                 value.place(),
@@ -175,14 +200,31 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
     findings.append(&mut containers);
 }
 
+/// Whether a text has a key, or a password in an address.
+fn has_secret(text: &str) -> bool {
+    // Packages and hosts may begin like a key.
+    let is_key = |part: &str| {
+        let part = part.trim_matches(['"', '\'']);
+        part.len() >= 20 && part.contains(|letter: char| letter.is_ascii_digit()) && looks_like_key(part)
+    };
+    let has_password =
+        || Url::parse(text).is_ok_and(|address| address.password().is_some_and(|word| !word.starts_with('$')));
+    text.split(['=', ' ', ':', ',']).any(is_key) || has_password()
+}
+
 /// The program of a command that asks a service outside of the sandbox to start containers, or needs rights that the sandbox
 /// takes, also behind programs that start others, and in the script of a shell.
 fn container_program(words: &[Spanned<String>]) -> Option<(&str, &Spanned<String>)> {
     let name_of = |word: &'_ str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let is_option = |word: &str| word.starts_with('-') || word.contains('=');
     let mut words = words.iter();
+    // The word after an option may be its value, as in `sudo -u USER PROGRAM`.
+    let mut is_after_option = false;
     while let Some(word) = words.next() {
         let name = name_of(&word.value);
+        let may_be_value =
+            std::mem::replace(&mut is_after_option, word.value.starts_with('-') && !word.value.contains('='))
+                || name.starts_with(|first: char| first.is_ascii_digit());
         if let Some(program) = CONTAINER_PROGRAMS.iter().find(|program| **program == name) {
             return Some((program, word));
         }
@@ -198,7 +240,7 @@ fn container_program(words: &[Spanned<String>]) -> Option<(&str, &Spanned<String
             let program = programs.find_map(|name| CONTAINER_PROGRAMS.iter().find(|program| **program == name))?;
             return Some((program, script));
         }
-        if !STARTERS.contains(&name.as_str()) && !is_option(&word.value) {
+        if !STARTERS.contains(&name.as_str()) && !is_option(&word.value) && !may_be_value {
             return None;
         }
     }
@@ -214,6 +256,10 @@ fn url_error(server: &McpServer, url: &str) -> Option<(String, &'static str)> {
     if !parsed.username().is_empty() || parsed.password().is_some() {
         let help = "remove them; a secret belongs into a variable: `headers: { Authorization: { env: NAME } }`";
         return Some(("the address contains credentials".to_owned(), help));
+    }
+    if parsed.query_pairs().any(|(_, value)| looks_like_key(&value)) {
+        let help = "send it in a header: `headers: { Authorization: { env: NAME } }`";
+        return Some(("the address contains a secret, which doesn't belong in a job file".to_owned(), help));
     }
     let secret = server.headers.values().find_map(|value| match &value.value {
         HeaderValue::Variable(variable) => Some(&variable.env),

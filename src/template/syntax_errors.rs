@@ -113,12 +113,18 @@ pub(super) fn without_broken_tags(text: &str) -> Option<RepairedText> {
             before > 0 && tag.range.start < errors[before - 1].range.end.max(1)
         };
         let broken: Vec<Tag> = tags(&repaired.text).into_iter().filter(is_broken).collect();
-        // What follows a comment or raw text that isn't closed may be part of it.
-        let hides_rest = |tag: &Tag| tag.kind == TagKind::Comment || first_word(tag.content(&repaired.text)) == "raw";
-        if broken.is_empty() || broken.iter().any(hides_rest) {
+        if broken.is_empty() {
             return None;
         }
-        for tag in broken {
+        for mut tag in broken {
+            // What follows in the line of a comment that isn't closed is probably part of it, as is all that follows the start of
+            // raw text.
+            let rest = &repaired.text[tag.range.end..];
+            if first_word(tag.content(&repaired.text)) == "raw" {
+                tag.range.end = repaired.text.len();
+            } else if tag.kind == TagKind::Comment {
+                tag.range.end += rest.find('\n').unwrap_or(rest.len());
+            }
             let content = tag.content(&repaired.text);
             let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
             if tag.kind == TagKind::Block {

@@ -28,6 +28,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "unknown-tag",
             "unused-anchor",
             "comment-in-text",
+            "escape-in-text",
+            "unexpanded-variable",
             "duplicate-key",
             "toml-syntax",
             "too-many-findings",

@@ -126,9 +126,12 @@ impl TreeBuilder<'_> {
 
     fn unknown_tag(&mut self, tag: &Tag, span: &Span) {
         let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
-        let finding =
-            Diagnostic::error("unknown-tag", self.place(range), format!("unknown tag `{}`", excerpt(&tag.original())))
-                .help("put a text that starts with `!` in quotes; to use text from a file, write `{ file: PATH }`");
+        let message = match tag.suffix() == "!" && tag.handle().is_empty() {
+            true => "this `!` is a tag of YAML, and no part of the text".to_owned(),
+            false => format!("unknown tag `{}`", excerpt(&tag.original())),
+        };
+        let finding = Diagnostic::error("unknown-tag", self.place(range), message)
+            .help("put a text that starts with `!` in quotes; to use text from a file, write `{ file: PATH }`");
         self.found.push(finding);
     }
 
