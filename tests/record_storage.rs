@@ -59,7 +59,7 @@ fn an_impossible_out_folder_is_rejected_before_anything_is_spent() {
         ("file/below", "Not a directory"),
         ("link-to-file", "Not a directory"),
         ("link-to-nothing", "it is a dangling link"),
-        ("link-to-nothing/below", "File exists"),
+        ("link-to-nothing/below", "a symbolic link is in the way"),
         ("/proc/none/such", "No such file or directory"),
     ] {
         let folder = folder_with(JOB);

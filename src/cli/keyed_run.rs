@@ -199,5 +199,5 @@ fn changed_limits(
 
 /// The folder of the record of a run with a key.
 pub(super) fn keyed_folder(job: &PreparedJob<'_>, key: &str) -> PathBuf {
-    job.out.join(job.job.name()).join(key)
+    job.job_dir.join(key)
 }

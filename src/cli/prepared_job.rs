@@ -28,6 +28,7 @@ use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
 use crate::providers::{Contact, Model, Provider};
 use crate::record::RUNS;
 use crate::run::{Backends, Prepared, RunSecrets, Signals};
+use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::template::JobDir;
 
 /// The job, and the options that apply to all of its runs.
@@ -141,8 +142,10 @@ pub(super) struct PreparedJob<'a> {
     model: Option<Model>,
     /// The folder of `--workspace`, absolute.
     pub(super) workspace: PathBuf,
-    /// The folder of `--out`, absolute. It needn't exist.
+    /// The folder of `--out`, and the job's in it: canonical paths of folders that needn't exist. Links in them are followed once,
+    /// here.
     pub(super) out: PathBuf,
+    pub(super) job_dir: PathBuf,
     /// The limits of `--limit` that apply to each run, by name.
     pub(super) limits: BTreeMap<String, String>,
 }
@@ -191,8 +194,9 @@ impl<'a> PreparedJob<'a> {
             env.console.findings(&findings);
         }
         let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;
-        let out = env.current_folder.join(&args.out);
-        Ok(Self { env, args, source, job, user_config, model, workspace, out, limits })
+        let out = canonical_as_far_as_possible(&env.current_folder.join(&args.out));
+        let job_dir = canonical_as_far_as_possible(&out.join(job.name()));
+        Ok(Self { env, args, source, job, user_config, model, workspace, out, job_dir, limits })
     }
 
     /// The inputs of `--inputs`, `--set` and `--set-env`. Standard input can be read only once.
@@ -307,7 +311,16 @@ impl<'a> PreparedJob<'a> {
     /// Names the link.
     pub(super) fn check_out(&self) -> Result<(), Error> {
         let hint = "Remove the link, or name its target: --out DIR.";
-        reject_escaping_symlinks(&self.env.current_folder, &self.args.out.join(self.job.name()), hint)
+        let given = self.args.out.join(self.job.name());
+        reject_escaping_symlinks(&self.env.current_folder, &given, hint)?;
+        // Not whatever is there by now.
+        if canonical_as_far_as_possible(&self.env.current_folder.join(&given)) == self.job_dir {
+            return Ok(());
+        }
+        Err(Error::usage(
+            format!("`{}` has changed while the job was read", given.display()),
+            "Start the command again.",
+        ))
     }
 
     /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the

@@ -17,6 +17,7 @@ use crate::lints::RECORD_KEY;
 use crate::record::create_shared_file;
 use crate::sandbox::programs::Folders;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::workspace::open_root::OpenRoot;
 
 /// The least length of a key in the environment, in bytes.
 const MIN_KEY_BYTES: usize = 16;
@@ -138,7 +139,8 @@ fn create_key_file(path: &Path) -> io::Result<()> {
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    create_shared_file(folder, &name, format!("{digits}\n").as_bytes(), true).map(drop)
+    let folder = OpenRoot::open(folder)?;
+    create_shared_file(folder.folder(), &name, format!("{digits}\n").as_bytes(), true).map(drop)
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let run_id = match (&options.key, options.dry_run) {
         (Some(key), _) => key.clone(),
         (None, true) => "<run.id>".to_owned(),
-        (None, false) => new_run_id(&job.out, job.job.name(), started),
+        (None, false) => new_run_id(&job.job_dir, started),
     };
     let run_date = if options.dry_run { "<run.date>".to_owned() } else { run_date(started) };
     let run = RunIdentity { workspace: &job.workspace, run_id: &run_id, run_date: &run_date };
@@ -118,7 +118,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let record_key = job.prepared.record_key(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
-    let recorder = Recorder::create(out, &plan.job, &run_id, record_key)?;
+    let recorder = Recorder::create(out, &job.prepared.job_dir, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };

@@ -10,10 +10,9 @@
 //! one that was only suspended still has what it claimed.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,7 +24,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{open_file_in, remove_abandoned_files, replace_shared_file};
 use crate::sync::IgnorePoison;
-use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
 
 /// The suffix of the processes' files.
@@ -220,13 +218,13 @@ pub struct MapLimitHit {
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, which is created if need be. `name` is a new name for the file of this process.
+    /// Opens the ledger in a folder, a canonical path, which is created if need be. `name` is a new name for the file of this process.
     ///
     /// # Errors
     /// If the folder or the file can't be written, or no thread can be started.
     pub fn open(folder: &Path, name: &str, limits: MapLimits) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let folder = OpenRoot::of(open_beneath::open_root(folder)?, folder);
+        let above = OpenRoot::open_canonical(folder.parent().unwrap_or(folder))?;
+        let folder = OpenRoot::of(above.create_dir(folder, 0o700)?, folder);
         remove_abandoned_files(folder.folder());
         // It could be a link or a pipe.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
 use crate::journal::{RecordKey, is_same_mac};
 use crate::record::{
-    MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, open_file, open_folder,
-    temporary,
+    MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, open_file, temporary_in,
 };
+use crate::workspace::open_root::OpenRoot;
 
 /// The version of `map.json`.
 pub const MAP_FORMAT: u32 = 1;
@@ -78,9 +78,17 @@ pub struct MapFolder {
 }
 
 impl MapFolder {
-    /// The folder of a map below the folder of all runs.
-    pub fn new(out: &Path, job: &str, name: &str) -> Self {
-        Self { path: out.join(job).join(name) }
+    /// The folder of a map in the job's folder, which is a canonical path.
+    pub fn new(job_dir: &Path, name: &str) -> Self {
+        Self { path: job_dir.join(name) }
+    }
+
+    /// Opens the folder, unless a link has come into its path.
+    ///
+    /// # Errors
+    /// If it can't be opened.
+    pub fn open(&self) -> io::Result<OpenRoot> {
+        OpenRoot::open_canonical(&self.path)
     }
 
     /// The name of the map.
@@ -94,7 +102,7 @@ impl MapFolder {
     /// If the folder can't be opened.
     pub fn lock(&self) -> Result<File, Error> {
         let failed = |source| Error::Record { path: self.path.clone(), source };
-        let folder = open_folder(&self.path).map_err(failed)?;
+        let folder = File::from(self.open().and_then(|folder| folder.open_dir("".as_ref())).map_err(failed)?);
         match flock(&folder, FlockOperation::LockExclusive) {
             // Without locks, the first manifest that is written counts.
             Err(errno) if !is_without_locks(errno) => Err(failed(errno.into())),
@@ -202,13 +210,14 @@ impl MapFolder {
             let mac = Some(manifest.seal(key, &self.name())?);
             let mut text = serde_json::to_vec_pretty(&MapManifest { mac, ..manifest.clone() })?;
             text.push(b'\n');
+            let folder = self.open()?;
             if !replace {
-                return create_shared_file(&self.path, MAP_FILE, &text, true);
+                return create_shared_file(folder.folder(), MAP_FILE, &text, true);
             }
-            let mut file = temporary(&self.path)?;
-            file.write_all(&text)?;
-            file.as_file().sync_data()?;
-            file.persist(self.manifest()).map(|_| true).map_err(|error| error.error)
+            let file = temporary_in(folder.folder())?;
+            file.file().write_all(&text)?;
+            file.file().sync_data()?;
+            file.persist(MAP_FILE.as_ref()).map(|_| true)
         };
         write().map_err(|source| Error::Record { path: self.manifest(), source })
     }

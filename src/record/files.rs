@@ -2,20 +2,20 @@
 //! followed. A record can come from anywhere, so sizes are limited as well.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, openat, renameat_with, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, linkat, openat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
-use tempfile::NamedTempFile;
 
-use crate::workspace::new_file::NewFile;
+use crate::workspace::new_file::{NewFile, create_named};
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
 
@@ -70,10 +70,19 @@ pub(super) fn create_file(record: &OpenRoot, name: &str) -> io::Result<File> {
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] if it is something else, such as a link.
 pub(crate) fn open_for_appending(folder: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    open_existing(folder, name, APPEND_FLAGS)
+}
+
+/// Opens a regular file to change it in place.
+pub(super) fn open_for_update(folder: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    open_existing(folder, name, APPEND_FLAGS.difference(OFlags::APPEND))
+}
+
+fn open_existing(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<File> {
     let path = Path::new(name);
     let (folder, name) = open_beneath::open_parent(folder, path)?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "it isn't a regular file");
-    let file = match openat(&folder, name, APPEND_FLAGS, Mode::empty()) {
+    let file = match openat(&folder, name, flags, Mode::empty()) {
         // A link, a socket, or a folder.
         Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => return Err(invalid()),
         opened => File::from(opened?),
@@ -131,14 +140,6 @@ fn refresh_size(_: &File) {}
 ///
 /// # Errors
 /// If it can't be created.
-pub fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(folder)
-}
-
-/// The same in an open folder.
-///
-/// # Errors
-/// If it can't be created.
 pub(crate) fn temporary_in(folder: BorrowedFd<'_>) -> io::Result<NewFile> {
     NewFile::create(folder, TEMP_PREFIX, Mode::RUSR | Mode::WUSR)
 }
@@ -185,40 +186,37 @@ pub(crate) fn is_of_file_system(name: &OsStr) -> bool {
 ///
 /// # Errors
 /// If it can't be written.
-pub fn create_shared_file(folder: &Path, name: &str, content: &[u8], is_durable: bool) -> io::Result<bool> {
-    let target = folder.join(name);
+pub fn create_shared_file(folder: BorrowedFd<'_>, name: &str, content: &[u8], is_durable: bool) -> io::Result<bool> {
     let attempt = || {
-        let mut file = temporary(folder)?;
+        let (mut file, temporary) = TemporaryName::create(folder)?;
         file.write_all(content)?;
         if is_durable {
-            file.as_file().sync_data()?;
+            file.sync_data()?;
         }
-        let is_local = open_beneath::is_local_filesystem(file.as_file().as_fd());
+        let is_local = open_beneath::is_local_filesystem(file.as_fd());
         // Closed: where an open file loses a name, a network file system gives it another one.
-        let file = file.into_temp_path();
+        drop(file);
+        let from = temporary.name.as_str();
         // Some other file systems ignore the flag.
         if is_local {
-            match renameat_with(CWD, &*file, CWD, &target, RenameFlags::NOREPLACE) {
+            match renameat_with(folder, from, folder, name, RenameFlags::NOREPLACE) {
                 Err(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP) => {}
                 Err(Errno::EXIST) => return Ok(false),
                 renamed => {
                     renamed?;
-                    let _ = file.keep();
+                    temporary.keep();
                     return Ok(true);
                 }
             }
         }
-        let error = match fs::hard_link(&file, &target) {
-            Ok(()) => return Ok(true),
-            Err(error) => error,
-        };
-        match error.raw_os_error().map(Errno::from_raw_os_error) {
+        match linkat(folder, from, folder, name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
             // The answer of a server may get lost, and the system asks again.
-            Some(Errno::EXIST) => Ok(fs::symlink_metadata(&file)?.nlink() > 1),
-            Some(Errno::PERM | Errno::NOSYS | Errno::NOTSUP | Errno::MLINK) => {
-                create_without_links(&target, content, is_durable)
+            Err(Errno::EXIST) => Ok(statat(folder, from, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink > 1),
+            Err(Errno::PERM | Errno::NOSYS | Errno::NOTSUP | Errno::MLINK) => {
+                create_without_links(folder, name, content, is_durable)
             }
-            _ => Err(error),
+            Err(error) => Err(error.into()),
         }
     };
     match attempt() {
@@ -228,11 +226,39 @@ pub fn create_shared_file(folder: &Path, name: &str, content: &[u8], is_durable:
     }
 }
 
+/// The name of a temporary file in an open folder. It is removed with this.
+struct TemporaryName<'a> {
+    folder: BorrowedFd<'a>,
+    name: String,
+}
+
+impl<'a> TemporaryName<'a> {
+    /// Creates a file that only its owner can read.
+    fn create(folder: BorrowedFd<'a>) -> io::Result<(File, Self)> {
+        let (file, name) = create_named(folder, TEMP_PREFIX, Mode::RUSR | Mode::WUSR)?;
+        Ok((file, Self { folder, name }))
+    }
+
+    /// Leaves the file, which may have another name now.
+    fn keep(mut self) {
+        self.name.clear();
+    }
+}
+
+impl Drop for TemporaryName<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            let _ = unlinkat(self.folder, self.name.as_str(), AtFlags::empty());
+        }
+    }
+}
+
 /// Creates a file where there are no hard links. Others may see a part of it.
-fn create_without_links(path: &Path, content: &[u8], is_durable: bool) -> io::Result<bool> {
-    let mut file = match OpenOptions::new().mode(0o600).write(true).create_new(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-        opened => opened?,
+fn create_without_links(folder: BorrowedFd<'_>, name: &str, content: &[u8], is_durable: bool) -> io::Result<bool> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = match openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::EXIST) => return Ok(false),
+        opened => File::from(opened?),
     };
     file.write_all(content)?;
     if is_durable {
@@ -286,7 +312,14 @@ pub(crate) fn remove_abandoned_files(folder: BorrowedFd<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// Leaves a temporary file as a killed process does.
+    fn leave_temporary(folder: &Path) {
+        TemporaryName::create(File::open(folder).unwrap().as_fd()).unwrap().1.keep();
+    }
 
     #[test]
     fn only_temporary_files_are_removed() {
@@ -294,7 +327,7 @@ mod tests {
         TEMP_DIRS[1..].iter().for_each(|name| fs::create_dir(record.path().join(name)).unwrap());
         for folder in TEMP_DIRS {
             let folder = record.path().join(folder);
-            temporary(&folder).unwrap().keep().unwrap();
+            leave_temporary(&folder);
             fs::write(folder.join(".tmpAAAAAA"), "mine").unwrap();
         }
         remove_temporary_files(&OpenRoot::open(record.path()).unwrap());
@@ -309,11 +342,12 @@ mod tests {
     #[test]
     fn a_shared_file_is_created_once_and_leaves_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let create = |content: &[u8]| create_shared_file(folder.path(), "file", content, true).unwrap();
+        let opened = File::open(folder.path()).unwrap();
+        let create = |content: &[u8]| create_shared_file(opened.as_fd(), "file", content, true).unwrap();
         assert!(create(b"one") && !create(b"two"));
-        assert!(!create_without_links(&folder.path().join("file"), b"three", true).unwrap());
+        assert!(!create_without_links(opened.as_fd(), "file", b"three", true).unwrap());
         assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"one");
-        assert!(create_without_links(&folder.path().join("other"), b"four", true).unwrap());
+        assert!(create_without_links(opened.as_fd(), "other", b"four", true).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
@@ -321,7 +355,7 @@ mod tests {
     fn only_a_process_that_is_dead_loses_its_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let opened = File::open(folder.path()).unwrap();
-        temporary(folder.path()).unwrap().keep().unwrap();
+        leave_temporary(folder.path());
         let names = || {
             let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.collect::<Vec<_>>()

@@ -2,13 +2,14 @@
 //! for the same run, so it is created, continued or read again.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{FileType, Mode, RenameFlags, mkdirat, renameat, renameat_with};
+use rustix::io::Errno;
 
 use super::files::{
     BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE,
@@ -22,6 +23,7 @@ use super::state::read_result;
 use crate::error::Error;
 use crate::event::{Outcome, PARENT, RunStarted};
 use crate::journal::{RecordKey, journal_file};
+use crate::workspace::open_root::OpenRoot;
 
 /// How often other processes may create, remove or move the folder while this one opens it.
 const MAX_ATTEMPTS: usize = 100;
@@ -65,9 +67,9 @@ pub enum SetAside {
 /// How to open a record at a given path.
 #[derive(Debug, Clone)]
 pub struct KeyedPath<'a> {
-    /// The folder of all runs. If it doesn't exist yet, it gets a `.gitignore` for everything.
+    /// The canonical path of the folder of all runs. If it doesn't exist yet, it gets a `.gitignore` for everything.
     pub out: &'a Path,
-    /// The path of the record below that folder. Its last part is the run's id.
+    /// The canonical path of the record below that folder. Its last part is the run's id.
     pub folder: &'a Path,
     /// Whether `latest` next to the record links to it when it is created.
     pub links_latest: bool,
@@ -164,11 +166,11 @@ impl KeyedPath<'_> {
         if self.links_latest {
             check_latest(parent)?;
         }
-        create_job_dir(self.out, parent)?;
-        match DirBuilder::new().mode(0o700).create(self.folder) {
+        let parent = create_job_dir(self.out, parent)?;
+        match mkdirat(parent.folder(), self.folder.file_name().unwrap_or_default(), Mode::RWXU) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(record_error(self.folder)(error)),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(record_error(self.folder)(error.into())),
         }
     }
 
@@ -276,19 +278,22 @@ fn remove_leftovers(folder: &Path, lock: &RecordLock) -> Result<(), Error> {
     let journal = journal_file(PARENT);
     // Files at the end of a run are written after its journal was created.
     let mut at_end: &[&str] = &[PATCH_FILE, TRANSCRIPT_FILE, REPORT_FILE];
-    if !folder.join(&journal).is_file() {
+    let root = &lock.root;
+    let is_file = |name: &OsStr| {
+        root.stat(name.as_ref()).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
+    };
+    if !is_file(journal.as_ref()) {
         at_end = &[];
     }
     let mut leftovers = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed())? {
-        let entry = entry.map_err(failed())?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&name.as_str())
-            || at_end.contains(&name.as_str())
+    for entry in root.names("".as_ref()).map_err(failed())? {
+        let name = entry.to_string_lossy();
+        let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&&*name)
+            || at_end.contains(&&*name)
             || name.starts_with(TEMP_PREFIX);
-        match name.as_str() {
-            _ if lock.lease.is_file(&name) || is_of_file_system(&entry.file_name()) => {}
-            _ if is_leftover && entry.file_type().is_ok_and(|kind| kind.is_file()) => leftovers.push(entry.path()),
+        match &*name {
+            _ if lock.lease.is_file(&name) || is_of_file_system(&entry) => {}
+            _ if is_leftover && is_file(&entry) => leftovers.push(entry),
             _ => {
                 let why = format!(
                     "it contains `{name}`, and no run has started in it; move that away, or choose another name"
@@ -297,7 +302,7 @@ fn remove_leftovers(folder: &Path, lock: &RecordLock) -> Result<(), Error> {
             }
         }
     }
-    let remove = |leftover: &PathBuf| match fs::remove_file(leftover) {
+    let remove = |leftover: &OsString| match root.remove_file(leftover.as_ref()) {
         // Another process has taken its temporary file away.
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -330,11 +335,15 @@ fn rename_to_free(folder: &Path, target: &Path) -> std::io::Result<()> {
     if fs::symlink_metadata(target).is_ok() {
         return Err(ErrorKind::AlreadyExists.into());
     }
-    match renameat_with(CWD, folder, CWD, target, RenameFlags::NOREPLACE) {
+    let (Some(above), Some(from), Some(to)) = (folder.parent(), folder.file_name(), target.file_name()) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let above = OpenRoot::open_canonical(above)?;
+    let above = above.folder();
+    let renamed = match renameat_with(above, from, above, to, RenameFlags::NOREPLACE) {
         // Not every file system supports it. The lock on the folder keeps others from doing the same.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::NOTSUP) => {
-            fs::rename(folder, target)
-        }
-        renamed => renamed.map_err(Into::into),
-    }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(above, from, above, to),
+        renamed => renamed,
+    };
+    renamed.map_err(Into::into)
 }

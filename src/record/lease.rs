@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -27,14 +27,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{FlockOperation, RenameFlags, flock, fstat, renameat, renameat_with};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::files::{create_shared_file, open_file, open_folder};
+use super::files::{create_shared_file, open_file_in, open_for_update};
 use crate::error::{Error, TakenOver};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::is_local_filesystem;
+use crate::workspace::open_root::OpenRoot;
 
 /// The file, which exists while a run lasts and after it was killed.
 pub(super) const LEASE_FILE: &str = "lease";
@@ -122,7 +123,9 @@ pub struct SeenLease {
 impl SeenLease {
     /// The lease of a record; `None` if it has none.
     pub(super) fn of(record: &Path) -> Option<Self> {
-        Some(Self { record: record.to_owned(), state: read(record).filter(|state| state.owner.is_some())? })
+        let record = record.canonicalize().ok()?;
+        let state = read(&record).filter(|state| state.owner.is_some())?;
+        Some(Self { record, state })
     }
 
     /// Whether the lock of the record says whether its owner is alive: it is or was a process of this machine, since the machine
@@ -308,11 +311,11 @@ impl Lease {
 
     /// Removes the lease that a killed process has left in a locked record whose run is final, unless another machine
     /// may have written it.
-    pub(super) fn remove_left(record: &Path, opened: &File) {
+    pub(super) fn remove_left(record: &OpenRoot) {
         let is_of_this_machine = |state: &LeaseState| state.owner.as_ref().is_none_or(|owner| owner.device.is_some());
-        if is_local_filesystem(opened.as_fd()) && read(record).as_ref().is_some_and(is_of_this_machine) {
-            let _ = fs::remove_file(record.join(LEASE_FILE));
-            remove_successors(record, &Owner::of(record, true));
+        if is_local_filesystem(record.folder()) && read(record.path()).as_ref().is_some_and(is_of_this_machine) {
+            let _ = record.remove_file(LEASE_FILE.as_ref());
+            remove_successors(record.path(), &Owner::of(record.path(), true));
         }
     }
 
@@ -417,7 +420,7 @@ impl Lease {
 
     /// Whether it is the lease of the record at this path, too.
     pub(super) fn is_in(&self, record: &Path) -> bool {
-        LeaseFile { record: record.to_owned(), owner: self.owner.clone() }.is_own()
+        record.canonicalize().is_ok_and(|record| LeaseFile { record, owner: self.owner.clone() }.is_own())
     }
 
     /// Whether this is the name of a file of this lease.
@@ -467,12 +470,12 @@ impl LeaseFile {
 
     /// Whether another process is taking the lease over.
     fn has_successor(&self) -> bool {
-        fs::symlink_metadata(self.record.join(successor(&self.owner.id))).is_ok()
+        open(&self.record).is_ok_and(|record| record.stat(successor(&self.owner.id).as_ref()).is_ok())
     }
 
     /// Whether another process certainly has the lease, or it was removed.
     fn is_lost(&self) -> bool {
-        match open_file(&self.record, LEASE_FILE, MAX_BYTES).and_then(read_state) {
+        match open_and_read(&self.record, LEASE_FILE) {
             Ok(found) => found.owner.is_some() && !found.is_of(&self.owner),
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
@@ -480,7 +483,7 @@ impl LeaseFile {
 
     fn remove(&self) {
         if self.is_own() {
-            let _ = fs::remove_file(self.record.join(LEASE_FILE));
+            let _ = remove_file(&self.record, LEASE_FILE);
         }
     }
 
@@ -488,23 +491,21 @@ impl LeaseFile {
     /// then the file may still be where it was.
     fn move_to(&self, record: &Path, owner: &Owner) -> Option<File> {
         // No other process takes the lease over meanwhile.
-        let old = open_folder(&self.record).ok()?;
-        flock(&old, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let (old, new) = (open(&self.record).ok()?, open(record).ok()?);
+        flock(old.folder(), FlockOperation::NonBlockingLockExclusive).ok()?;
         let text = owner.line() + &count_line(0, None);
-        let (from, to) = (self.record.join(LEASE_FILE), record.join(LEASE_FILE));
-        if !self.is_own() || renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE).is_err() {
+        // Opened first: a command could put a link in its place.
+        let file = open_for_update(old.folder(), LEASE_FILE).ok();
+        let rename =
+            || renameat_with(old.folder(), LEASE_FILE, new.folder(), LEASE_FILE, RenameFlags::NOREPLACE).is_ok();
+        let Some(file) = file.filter(|_| self.is_own() && rename()) else {
             self.remove();
             return None;
-        }
-        let write = || {
-            let file = File::options().read(true).write(true).open(&to)?;
-            file.write_all_at(text.as_bytes(), 0)?;
-            // The numbers of lines are those of the other record.
-            file.set_len(text.len() as u64)?;
-            io::Result::Ok(file)
         };
+        // The numbers of lines are those of the other record.
+        let written = file.write_all_at(text.as_bytes(), 0).and_then(|()| file.set_len(text.len() as u64));
         // Nobody else has the new record's lock.
-        write().inspect_err(|_| drop(fs::remove_file(&to))).ok()
+        written.inspect_err(|_| drop(new.remove_file(LEASE_FILE.as_ref()))).ok().map(|()| file)
     }
 }
 
@@ -524,8 +525,10 @@ impl Drop for Lease {
 impl Owner {
     /// This process as the owner of a record, whose lock it may hold.
     fn of(record: &Path, is_locked: bool) -> Self {
-        let folder = File::open(record).ok().filter(|folder| is_locked && is_local_filesystem(folder.as_fd()));
-        let device = folder.and_then(|folder| folder.metadata().ok()).map(|found| found.dev());
+        let folder = open(record).ok().filter(|folder| is_locked && is_local_filesystem(folder.folder()));
+        // The type differs between systems.
+        #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)]
+        let device = folder.and_then(|folder| fstat(folder.folder()).ok()).map(|found| found.st_dev as u64);
         Self { device, ..Self::this_process() }
     }
 
@@ -610,10 +613,11 @@ fn create_named(
     let mut text = owner.line() + &count_line(0, last_seen);
     text.extend(flushed.iter().map(|(agent, lines)| flushed_line(agent, *lines)));
     // On a local file system, the lock decides after a crash of the machine.
-    if !create_shared_file(record, name, text.as_bytes(), owner.device.is_none())? {
+    let folder = open(record)?;
+    if !create_shared_file(folder.folder(), name, text.as_bytes(), owner.device.is_none())? {
         return Ok(None);
     }
-    let opened = File::options().read(true).write(true).open(record.join(name));
+    let opened = open_for_update(folder.folder(), name);
     // Elsewhere, another process may have removed or replaced it.
     let is_own = owner.device.is_some() || read_file(record, name).is_some_and(|found| found.is_of(owner));
     match opened {
@@ -622,13 +626,26 @@ fn create_named(
     }
 }
 
+/// Opens a record by its canonical path. Nothing is written or removed through a link that has come since.
+fn open(record: &Path) -> io::Result<OpenRoot> {
+    OpenRoot::open_canonical(record)
+}
+
+fn remove_file(record: &Path, name: &str) -> io::Result<()> {
+    open(record)?.remove_file(name.as_ref())
+}
+
+fn open_and_read(record: &Path, name: &str) -> io::Result<LeaseState> {
+    read_state(open_file_in(open(record)?.folder(), name, MAX_BYTES)?)
+}
+
 /// Reads a lease; `None` if there is none.
 fn read(record: &Path) -> Option<LeaseState> {
     read_file(record, LEASE_FILE)
 }
 
 fn read_file(record: &Path, name: &str) -> Option<LeaseState> {
-    match open_file(record, name, MAX_BYTES).and_then(read_state) {
+    match open_and_read(record, name) {
         Ok(state) => Some(state),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         // No legwork writes such a file.
@@ -694,11 +711,12 @@ fn take_over(record: &Path, found: &LeaseState, next: &Owner) -> io::Result<Take
         if !is_unchanged || !is_first || is_late || read_file(record, &self::successor(&next.id)).is_some() {
             if is_first {
                 drop(file);
-                fs::remove_file(record.join(successor))?;
+                remove_file(record, &successor)?;
             }
             return Ok(TakeOver::InUse);
         }
-        fs::rename(record.join(successor), record.join(LEASE_FILE))?;
+        let folder = open(record)?;
+        renameat(folder.folder(), successor, folder.folder(), LEASE_FILE)?;
         return Ok(TakeOver::Taken(file, (last.at, last.flushed)));
     }
     Ok(TakeOver::InUse)
@@ -724,10 +742,10 @@ fn successor(id: &str) -> String {
 /// Removes what killed processes have left that wanted to take the lease over from earlier owners.
 fn remove_successors(record: &Path, owner: &Owner) {
     let (prefix, own) = (successor(""), successor(&owner.id));
-    for entry in fs::read_dir(record).into_iter().flatten().flatten() {
-        let name = entry.file_name();
+    let Ok(record) = open(record) else { return };
+    for name in record.names("".as_ref()).unwrap_or_default() {
         if name.as_encoded_bytes().starts_with(prefix.as_bytes()) && name != *own {
-            let _ = fs::remove_file(entry.path());
+            let _ = record.remove_file(name.as_ref());
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, fstat};
 
-use super::files::{is_without_locks, open_folder};
+use super::files::is_without_locks;
 use super::lease::{LEASE_FILE, Lease, simulated_boot_id};
 use crate::error::Error;
+use crate::workspace::open_beneath::file_id;
 use crate::workspace::open_root::OpenRoot;
 
 /// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
@@ -29,27 +30,24 @@ pub(super) struct RecordLock {
 }
 
 impl RecordLock {
-    /// Takes the lock, waiting up to two seconds. On a file system without locks, only the lease keeps other processes away.
+    /// Takes the lock of a folder by its canonical path, waiting up to two seconds. On a file system without locks, only the lease keeps other processes away.
     ///
     /// # Errors
     /// If another process holds it, or the folder can't be opened; [`io::ErrorKind::NotFound`] if it was moved or removed
     /// meanwhile.
     pub(super) fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
-        let opened = open_folder(folder).map_err(failed)?;
-        let id = opened.metadata().map(|found| id(&found)).map_err(failed)?;
-        let root = |opened: File| OpenRoot::of(opened.into(), folder);
+        let root = OpenRoot::open_canonical(folder).map_err(failed)?;
+        let id = fstat(root.folder()).map(|found| file_id(&found)).map_err(|error| failed(error.into()))?;
         if simulated_boot_id().is_some() {
-            return Ok(Self { root: root(opened), id, lease: Lease::take(folder, false)? });
+            return Ok(Self { root, id, lease: Lease::take(folder, false)? });
         }
-        match lock_in_time(&opened) {
+        match lock_in_time(root.folder()) {
             // While this process waited, the folder was moved or removed. Another one at its path has an owner of its own, whose
             // lease must not be taken: this lock says nothing about that owner. While the lock is held, the folder stays.
             Ok(()) if !is_at(folder, id) => Err(failed(io::ErrorKind::NotFound.into())),
-            Ok(()) => Ok(Self { root: root(opened), id, lease: Lease::take(folder, true)? }),
-            Err(errno) if is_without_locks(errno) => {
-                Ok(Self { root: root(opened), id, lease: Lease::take(folder, false)? })
-            }
+            Ok(()) => Ok(Self { root, id, lease: Lease::take(folder, true)? }),
+            Err(errno) if is_without_locks(errno) => Ok(Self { root, id, lease: Lease::take(folder, false)? }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: folder.to_owned() }),
             Err(errno) => Err(failed(io::Error::from(errno))),
         }
@@ -80,7 +78,7 @@ impl RecordLock {
 }
 
 /// Takes the lock of a folder, waiting up to two seconds.
-fn lock_in_time(opened: &File) -> rustix::io::Result<()> {
+fn lock_in_time(opened: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let start = Instant::now();
     loop {
         match flock(opened, FlockOperation::NonBlockingLockExclusive) {
@@ -100,12 +98,12 @@ pub fn has_lease(record: &Path) -> bool {
 /// Removes the lease that a killed process has left in a record whose run is final, if the lock says that no process
 /// of this machine uses the record, and no other machine can.
 pub fn remove_left_lease(record: &Path) {
-    let Ok(opened) = open_folder(record) else { return };
+    let Ok(opened) = OpenRoot::open(record) else { return };
     if simulated_boot_id().is_none()
-        && lock_in_time(&opened).is_ok()
-        && opened.metadata().is_ok_and(|found| is_at(record, id(&found)))
+        && lock_in_time(opened.folder()).is_ok()
+        && fstat(opened.folder()).is_ok_and(|found| is_at(record, file_id(&found)))
     {
-        Lease::remove_left(record, &opened);
+        Lease::remove_left(&opened);
     }
 }
 

@@ -21,10 +21,10 @@ mod state;
 
 pub use self::artifacts::WrittenFile;
 pub use self::attachments::read_attachment;
-pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, create_shared_file, temporary};
+pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, create_shared_file};
 pub(crate) use self::files::{
-    is_of_file_system, is_without_locks, open_file, open_file_in, open_folder, open_for_appending,
-    remove_abandoned_files, replace_shared_file, temporary_in,
+    is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, remove_abandoned_files,
+    replace_shared_file, temporary_in,
 };
 pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};

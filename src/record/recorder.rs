@@ -2,16 +2,16 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, FallocateFlags, fallocate, fstat, renameat, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate, fstat, mkdirat, renameat, symlinkat, unlinkat};
+use rustix::io::Errno;
 
 use super::files::{LATEST, RUNS, create_file, remove_temporary_files, temporary_in};
 use super::flush::{FlushQueue, FlushRequest};
@@ -28,7 +28,6 @@ use crate::sync::IgnorePoison;
 use crate::workspace::new_file::NewFile;
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
-use crate::workspace::remove_folder::remove_folder;
 
 /// The disk space that is reserved for the end of a run, in bytes: many times the size of `result.json`, and enough for the
 /// transcript and report of a short run.
@@ -80,22 +79,22 @@ struct UnstartedRun {
 }
 
 impl Recorder {
-    /// Creates the folder `out/<job>/<run id>` and lets `out/<job>/latest` link to it. If `out` doesn't exist yet, it gets a
-    /// `.gitignore` for everything. With a key, the record can be distinguished from one that was made elsewhere.
+    /// Creates the folder of a run in its job's folder, which is below `out`, and lets `latest` there link to it. Both are
+    /// canonical paths of folders that needn't exist. If `out` doesn't, it gets a `.gitignore` for everything. With a key, the
+    /// record can be distinguished from one that was made elsewhere.
     ///
     /// # Errors
     /// If the folder can't be created.
-    pub fn create(out: &Path, job: &str, run_id: &str, key: Option<RecordKey>) -> Result<Self, Error> {
-        let job_dir = out.join(job);
-        check_latest(&job_dir)?;
-        create_job_dir(out, &job_dir)?;
+    pub fn create(out: &Path, job_dir: &Path, run_id: &str, key: Option<RecordKey>) -> Result<Self, Error> {
+        check_latest(job_dir)?;
+        let opened = create_job_dir(out, job_dir)?;
         let folder = job_dir.join(run_id);
-        DirBuilder::new().mode(0o700).create(&folder).map_err(record_error(&folder))?;
+        mkdirat(opened.folder(), run_id, Mode::RWXU).map_err(|error| record_error(&folder)(error.into()))?;
         let lock = RecordLock::take(&folder)?;
         let reserve = reserve_disk_space(lock.root.folder());
         let mut recorder = Self::new(folder, run_id.to_owned(), lock, reserve, HashMap::new(), key);
         recorder.remove_if_unstarted();
-        recorder.link_latest(&job_dir)?;
+        recorder.link_latest(job_dir)?;
         Ok(recorder)
     }
 
@@ -325,13 +324,16 @@ impl Drop for Recorder {
         {
             let _ = match target {
                 Some(target) => replace_symlink(&latest, &target),
-                None => fs::remove_file(&latest),
+                None => point_latest_to(latest.parent().unwrap_or(&latest), None),
             };
         }
         // Closed first: on a network file system, an open file keeps its folder from being removed.
         lock_mutex(&self.reserve).take();
         self.lock.lease.release();
-        remove_folder(&self.folder);
+        let above = self.folder.parent().map(OpenRoot::open_canonical);
+        if let Some(Ok(above)) = above {
+            let _ = above.remove_tree(&self.folder);
+        }
     }
 }
 
@@ -354,31 +356,44 @@ pub(super) fn check_latest(job_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a folder for records below `out`. If `out` doesn't exist yet, it gets a `.gitignore` for everything.
+/// Creates a folder for records below `out`, or opens it. Both paths are canonical, as far as the folders exist: a link that has
+/// come since is an error. If `out` doesn't exist yet, it gets a `.gitignore` for everything.
 ///
 /// # Errors
 /// If a folder or the file can't be created.
-pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<(), Error> {
+pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<OpenRoot, Error> {
     let is_new = !out.exists();
     if is_new && out.is_symlink() {
         return Err(record_error(out)(io::Error::new(io::ErrorKind::AlreadyExists, "it is a dangling link")));
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(job_dir).map_err(record_error(job_dir))?;
+    let existing = job_dir.ancestors().find(|folder| folder.exists()).unwrap_or(job_dir);
+    let created = OpenRoot::open_canonical(existing).and_then(|root| {
+        let folder = root.create_dir(job_dir, 0o700)?;
+        Ok((OpenRoot::of(folder, job_dir), root))
+    });
+    let (created, existing) = created.map_err(|error| {
+        let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+        let link = || io::Error::new(io::ErrorKind::AlreadyExists, "a symbolic link is in the way");
+        record_error(job_dir)(if is_link { link() } else { error })
+    })?;
     let ignore_file = out.join(".gitignore");
     if !is_new && (out.file_name() != Some(RUNS.as_ref()) || ignore_file.exists()) {
-        return Ok(());
+        return Ok(created);
     }
-    // `create_new` doesn't follow a dangling link, which would create a file elsewhere.
-    match OpenOptions::new().write(true).create_new(true).open(&ignore_file) {
-        Ok(mut file) => file.write_all(b"*\n").map_err(|error| {
-            // An empty file would ignore nothing and stay.
-            let _ = fs::remove_file(&ignore_file);
-            let _ = fs::remove_dir(job_dir);
-            let _ = fs::remove_dir(out);
-            record_error(&ignore_file)(error)
-        }),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(record_error(&ignore_file)(error)),
+    let above = if is_new { Ok(existing) } else { OpenRoot::open_canonical(out) };
+    match above.and_then(|above| {
+        above.create_file(&ignore_file, b"*\n", 0o666).map_err(|error| {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                // An empty file would ignore nothing and stay.
+                let _ = above.remove_file(&ignore_file);
+                let _ = above.remove_dir(job_dir);
+                let _ = above.remove_dir(out);
+            }
+            error
+        })
+    }) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(record_error(&ignore_file)(error)),
+        _ => Ok(created),
     }
 }
 
@@ -447,19 +462,22 @@ pub fn is_set_aside(record: &Path, path: &Path) -> bool {
 /// # Errors
 /// If the link can't be changed.
 pub fn point_latest_to(job_dir: &Path, run: Option<&str>) -> io::Result<()> {
-    let link = job_dir.join(LATEST);
-    run.map_or_else(|| fs::remove_file(&link), |run| replace_symlink(&link, Path::new(run)))
+    match run {
+        Some(run) => replace_symlink(&job_dir.join(LATEST), Path::new(run)),
+        None => OpenRoot::open(job_dir)?.remove_file(LATEST.as_ref()),
+    }
 }
 
 /// Creates a link, or changes its target.
 fn replace_symlink(link: &Path, target: &Path) -> io::Result<()> {
-    let folder = open_beneath::open_root(link.parent().unwrap_or(Path::new(".")))?;
+    let folder = OpenRoot::open(link.parent().unwrap_or(Path::new(".")))?;
+    let folder = folder.folder();
     // It has the name of the run that makes it, so that others recognize it.
     let mut new_link = std::ffi::OsString::from(".latest-");
     new_link.push(target.file_name().unwrap_or_default());
-    symlinkat(target, &folder, &new_link)?;
-    renameat(&folder, &new_link, &folder, link.file_name().unwrap_or_default()).map_err(|error| {
-        let _ = unlinkat(&folder, &new_link, AtFlags::empty());
+    symlinkat(target, folder, &new_link)?;
+    renameat(folder, &new_link, folder, link.file_name().unwrap_or_default()).map_err(|error| {
+        let _ = unlinkat(folder, &new_link, AtFlags::empty());
         error.into()
     })
 }
@@ -487,9 +505,9 @@ fn compare_files(record: &OpenRoot, path: &Path, mut new: &File) -> ExistingFile
     if is_same().unwrap_or(false) { ExistingFile::Identical } else { ExistingFile::Different }
 }
 
-/// Allocates the id of a new run of a job below `out`. Ids sort by time and are easy to type: the time in UTC and six random
+/// Allocates the id of a new run in its job's folder. Ids sort by time and are easy to type: the time in UTC and six random
 /// digits of base 32.
-pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
+pub fn new_run_id(job_dir: &Path, now: Timestamp) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     loop {
         // Every RandomState has new keys, so an empty hash is a random number.
@@ -499,7 +517,7 @@ pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
             id.push(char::from(DIGITS[(random % 32) as usize]));
             random /= 32;
         }
-        if fs::symlink_metadata(out.join(job).join(&id)).is_err() {
+        if fs::symlink_metadata(job_dir.join(&id)).is_err() {
             return id;
         }
     }
@@ -508,6 +526,37 @@ pub fn new_run_id(out: &Path, job: &str, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{KeyedPath, KeyedRecord};
+
+    #[test]
+    fn nothing_is_written_behind_a_link_that_came_after_the_paths_were_resolved() {
+        for swapped in ["runs", "runs/job", "runs/job/map"] {
+            let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let root = folder.path().canonicalize().unwrap();
+            let (out, job_dir) = (root.join("runs"), root.join("runs/job"));
+            fs::create_dir_all(job_dir.join("map/rows")).unwrap();
+            let in_place = fs::rename(root.join(swapped), root.join("moved"));
+            in_place.and_then(|()| std::os::unix::fs::symlink(outside.path(), root.join(swapped))).unwrap();
+            let keyed = |folder: &Path| {
+                let path = KeyedPath {
+                    out: &out,
+                    folder,
+                    links_latest: false,
+                    raises_a_limit: false,
+                    set_aside: None,
+                    key: None,
+                };
+                KeyedRecord::open(&path).map(drop)
+            };
+            if swapped != "runs/job/map" {
+                assert!(Recorder::create(&out, &job_dir, "run", None).is_err(), "{swapped}");
+                assert!(keyed(&job_dir.join("key")).is_err(), "{swapped}");
+            }
+            assert!(keyed(&job_dir.join("map/rows/row")).is_err(), "{swapped}");
+            assert!(RecordLock::take(&job_dir.join("map")).is_err(), "{swapped}");
+            assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0, "{swapped}");
+        }
+    }
 
     #[test]
     fn the_reserve_takes_space_and_has_no_name() {

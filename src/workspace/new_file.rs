@@ -108,7 +108,8 @@ pub(crate) fn create_link(folder: BorrowedFd<'_>, name: &OsStr, target: &Path) -
     })
 }
 
-fn create_named(folder: BorrowedFd<'_>, prefix: &str, mode: Mode) -> Result<(File, String), Errno> {
+/// Creates a file with a temporary name, which begins with `prefix`.
+pub(crate) fn create_named(folder: BorrowedFd<'_>, prefix: &str, mode: Mode) -> Result<(File, String), Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // A few may be left over, but not this many.
     for _ in 0..1000 {

@@ -15,6 +15,12 @@ use rustix::io::Errno;
 pub(crate) const DIR_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// How a folder on the way to another one is opened. It needn't be readable.
+#[cfg(target_os = "linux")]
+const WAY_FLAGS: OFlags = DIR_FLAGS.union(OFlags::PATH);
+#[cfg(not(target_os = "linux"))]
+const WAY_FLAGS: OFlags = DIR_FLAGS;
+
 /// How a file is opened: not through a link, without blocking on a FIFO, and without acquiring a controlling terminal.
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -57,11 +63,6 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
 
 /// [`open_dir`] without openat2, for other systems and old kernels.
 fn open_dir_stepwise(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    // A folder on the way needn't be readable.
-    #[cfg(target_os = "linux")]
-    const WAY_FLAGS: OFlags = DIR_FLAGS.union(OFlags::PATH);
-    #[cfg(not(target_os = "linux"))]
-    const WAY_FLAGS: OFlags = DIR_FLAGS;
     let mut folder = rustix::fs::openat(root, ".", WAY_FLAGS, Mode::empty())?;
     for part in path.components() {
         match part {
@@ -79,7 +80,7 @@ pub(crate) fn create_dir(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> io::R
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
-    let mut folder = rustix::fs::openat(root, ".", DIR_FLAGS, Mode::empty())?;
+    let mut folder = rustix::fs::openat(root, ".", WAY_FLAGS, Mode::empty())?;
     for part in path.components() {
         let name = match part {
             Component::CurDir => continue,
@@ -90,9 +91,9 @@ pub(crate) fn create_dir(root: BorrowedFd<'_>, path: &Path, mode: Mode) -> io::R
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        folder = rustix::fs::openat(&folder, name, DIR_FLAGS, Mode::empty())?;
+        folder = rustix::fs::openat(&folder, name, WAY_FLAGS, Mode::empty())?;
     }
-    Ok(folder)
+    Ok(rustix::fs::openat(&folder, ".", DIR_FLAGS, Mode::empty())?)
 }
 
 /// Opens the folder that a path's last name is in. A link in the path is an error.

@@ -51,8 +51,7 @@ use crate::plan::{InputValues, Plan, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::process::fd_limit::max_concurrent_runs;
 use crate::record::{
-    FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, open_folder, remove_left_lease,
-    remove_unused_files,
+    FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, remove_left_lease, remove_unused_files,
 };
 use crate::run::{Signals, head_commit};
 use crate::sync::IgnorePoison;
@@ -191,7 +190,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
-    let folder = MapFolder::new(&job.out, job.job.name(), &name);
+    let folder = MapFolder::new(&job.job_dir, &name);
     let manifest = folder.read_manifest()?;
     manifest.as_ref().map_or(Ok(()), |manifest| check_ids(manifest, options))?;
     folder.check_subfolders()?;
@@ -255,7 +254,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     // From here on, a signal must let the records be closed.
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     env.console.eprint(&printable(&summary));
-    let process = new_run_id(&job.prepared.out, job.prepared.job.name(), (env.clock)());
+    let process = new_run_id(&job.prepared.job_dir, (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process, key: &key };
     let (workspaces, preparing) = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
@@ -267,7 +266,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     note_other_rows(&setup.folder, &ids, env);
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let prices = env.prices()?.clone();
-    let opened_folder = open_folder(&setup.folder.path).map_err(results_failed)?;
+    let opened_folder = setup.folder.open().map_err(results_failed)?;
     let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
     let (usage, cost_usd, _) = results.table().totals();
     budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
@@ -382,7 +381,7 @@ fn finish_again(
 ) -> Result<u8, Error> {
     let failed = |source| Error::Record { path: folder.path.clone(), source };
     create_job_dir(&job.out, &folder.path)?;
-    let out = OpenRoot::open(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
+    let out = OpenRoot::open_canonical(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
     let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
     let of_rows = MapFolder::workspaces(out.path(), job.job.name(), &name);
     MapFolder::check_workspaces(out.path(), &of_rows)?;
@@ -717,7 +716,8 @@ impl MapSetup<'_> {
     /// the same, but only after the file that is returned is closed.
     fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<(RowWorkspaces, File), Error> {
         create_job_dir(&job.out, &self.folder.path)?;
-        let out = OpenRoot::open(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
+        let out =
+            OpenRoot::open_canonical(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
         let workspaces = MapFolder::workspaces(out.path(), job.job.name(), self.name);
         MapFolder::check_workspaces(out.path(), &workspaces)?;
         let lock = self.folder.lock()?;

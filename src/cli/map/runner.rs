@@ -1,7 +1,7 @@
 //! Runs the rows of a map.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -37,6 +37,8 @@ use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
 use crate::run::{OpenRecord, RunObserver, Signals};
 use crate::sync::IgnorePoison;
+use crate::workspace::open_beneath::file_id;
+use crate::workspace::open_root::OpenRoot;
 
 /// How many ignored files a warning names.
 const MAX_NAMED: usize = 10;
@@ -64,7 +66,7 @@ pub(super) struct MapRunner<'a> {
     pub(super) inputs: &'a InputValues,
     pub(super) folder: &'a MapFolder,
     /// The folder as it was opened at the start, so that another one in its place is noticed.
-    pub(super) opened_folder: File,
+    pub(super) opened_folder: OpenRoot,
     pub(super) workspaces: &'a RowWorkspaces,
     pub(super) budget: &'a Arc<MapBudget>,
     pub(super) shared_prefixes: Arc<SharedPrefixes>,
@@ -276,8 +278,8 @@ impl MapRunner<'_> {
     /// without the ledger.
     fn has_folder(&self) -> bool {
         let same = fs::metadata(&self.folder.path).and_then(|found| {
-            let opened = self.opened_folder.metadata()?;
-            Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino()))
+            let opened = self.opened_folder.stat("".as_ref())?;
+            Ok((found.dev(), found.ino()) == file_id(&opened))
         });
         let is_there = same.is_ok_and(|same| same);
         if !is_there {
