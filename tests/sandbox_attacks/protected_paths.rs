@@ -182,3 +182,29 @@ fn the_job_and_its_prompts_are_always_protected() {
         assert_eq!(std::fs::read_to_string(place.workspace().join(".github/notes.md")).unwrap(), "new\n");
     }
 }
+
+/// On Linux these are other names, and no longer after a checkout on macOS or Windows.
+#[test]
+fn other_spellings_of_protected_names_do_not_appear() {
+    for (user, tier) in users_and_tiers() {
+        let place = AttackFixture::new(user).unwrap();
+        std::fs::create_dir(place.workspace().join(".VSCode")).unwrap();
+        for attack in [
+            "mkdir -p .GitHub/workflows && echo x > .GitHub/workflows/x.yml",
+            "echo x > .ENVRC",
+            "mkdir .git\u{200c}hub",
+            "cp job.yaml JOB.yaml",
+        ] {
+            let ended = place.run(tier, &[format!("PATH=/usr/bin:/bin; {attack}")]);
+            let names = std::fs::read_dir(place.workspace()).unwrap().map(|entry| entry.unwrap().file_name());
+            let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+            for name in [".GitHub", ".ENVRC", ".git\u{200c}hub", "JOB.yaml"] {
+                assert!(!names.iter().any(|found| found == name), "{user:?} in {tier:?}: {attack}: {names:?}");
+            }
+            assert!(names.iter().any(|name| name == ".VSCode"), "what was there before stays");
+            let result = ended.run_folder().result();
+            assert_eq!(result["outcome"], "environment_failed", "{user:?} in {tier:?}: {attack}");
+            assert!(result["error"]["message"].as_str().unwrap().contains("protected"), "{result}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ mod references;
 mod rollback;
 mod runs_dir;
 mod snapshot;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod tree_check;
@@ -32,6 +33,7 @@ use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
 use self::object_store::ObjectStore;
 use self::runs_dir::RunsDir;
+use self::spellings::Spellings;
 use self::tree_check::{CheckMode, GitFindings, Location, TreeCheck};
 use super::allowed_changes::AllowedChanges;
 use super::object_stage::has_sha256_objects;
@@ -42,6 +44,7 @@ use super::tamper_error::{TamperError, UndoneGitChanges};
 #[derive(Debug)]
 pub struct TamperGuard {
     paths: Vec<GuardedPath>,
+    spellings: Spellings,
     records: Vec<FinishedRecord>,
     runs: Option<RunsDir>,
     /// The object folders of git that commands could change.
@@ -91,6 +94,12 @@ impl TamperGuard {
         let paths = guarded.collect();
         let mut guard = Self::of(paths, rules);
         guard.workspace = policy.workspace.clone();
+        let is_in_git_dir = |path: &PathBuf| policy.allowed_changes.policy_for(path).path_in_git_dir.is_some();
+        let spelled = policy.protected.iter().filter(|path| !path.ends_with(".git") && !is_in_git_dir(path));
+        guard.spellings = Spellings::new(spelled.filter_map(|path| {
+            let (root, relative) = locate(&roots, path, false)?;
+            Some((root, relative, path.clone()))
+        }));
         guard.too_large = too_large;
         guard.find_user_stashes();
         guard
@@ -99,6 +108,7 @@ impl TamperGuard {
     fn of(paths: Vec<GuardedPath>, allowed_changes: AllowedChanges) -> Self {
         Self {
             paths,
+            spellings: Spellings::default(),
             records: Vec::new(),
             runs: None,
             objects: Vec::new(),
@@ -170,6 +180,7 @@ impl TamperGuard {
             guarded.capture(&self.allowed_changes, &mut budget);
         }
         self.find_user_stashes();
+        self.spellings.rebaseline();
         self.records.iter_mut().for_each(FinishedRecord::rebaseline);
         self.runs.iter_mut().for_each(RunsDir::rebaseline);
         Ok(())
@@ -205,6 +216,7 @@ impl TamperGuard {
                 guarded.check(&self.allowed_changes, CheckMode::Enforce, busy, &mut report);
             }
         }
+        self.spellings.check(&mut report);
         for record in self.records.iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
             report.changed.push(record.path.clone());
             report.not_restored.push(record.path.clone());
