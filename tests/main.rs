@@ -27,6 +27,7 @@ mod explain;
 mod exports;
 mod fallback;
 mod file_tool_escapes;
+mod forged_records;
 mod gather;
 mod github_action;
 mod harness;

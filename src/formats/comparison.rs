@@ -140,7 +140,9 @@ pub(super) fn page(comparison: &Comparison, display: DisplayOptions) -> String {
 
 fn files(files: &[ChangedFile], run: &ComparedRun, at: usize) -> String {
     let changes: Vec<&Change> = files.iter().filter_map(|file| file.changes[at].as_ref()).collect();
-    let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(|change| lines(change)).sum::<u64>();
+    let sum = |lines: fn(&Change) -> Option<u64>| {
+        changes.iter().filter_map(|change| lines(change)).fold(0, u64::saturating_add)
+    };
     match changes.len() {
         _ if !run.has_changes => "unknown".to_owned(),
         0 => "none changed".to_owned(),

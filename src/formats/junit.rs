@@ -140,7 +140,7 @@ fn failure_text(failure: &Failure) -> String {
 /// failed, the run itself counts as passed.
 pub fn run_report(result: &RunResult, record: &str) -> String {
     let checks = run_stats::last_checks(result);
-    let of_checks: u64 = checks.iter().map(|check| check.duration_ms).sum();
+    let of_checks: u64 = checks.iter().map(|check| check.duration_ms).fold(0, u64::saturating_add);
     let failed_by_checks = result.outcome == Outcome::ChecksFailed && checks.iter().any(|check| !check.passed);
     let has_problem = result.outcome != Outcome::Completed && !failed_by_checks;
     let run = TestCase {

@@ -116,7 +116,7 @@ pub fn summary_line(result: &RunResult) -> String {
 /// the record lists: `5200 files changed, +5000 -0 in the first 5000`.
 pub fn change_totals(result: &RunResult) -> Option<String> {
     let changes = result.changes.as_ref().filter(|changes| !changes.is_empty())?;
-    let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).sum::<u64>();
+    let sum = |lines: fn(&Change) -> Option<u64>| changes.iter().filter_map(lines).fold(0, u64::saturating_add);
     let (added, removed) = (sum(|change| change.lines_added), sum(|change| change.lines_removed));
     let listed = changes.len() as u64;
     let all = result.changed_files.unwrap_or(listed).max(listed);
@@ -135,7 +135,7 @@ pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
     }
     let listed = changed.changes.len();
     if listed > max {
-        let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX));
+        let all = changed.total.map_or(listed, |total| usize::try_from(total).unwrap_or(usize::MAX).max(listed));
         let hint = match all > listed {
             true => format!("; result.json lists the first {listed}"),
             false => "; see result.json".to_owned(),
@@ -149,7 +149,7 @@ pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
 }
 
 fn subagent_tool_calls(result: &RunResult) -> u64 {
-    result.subagents.iter().map(|subagent| subagent.tool_calls).sum()
+    result.subagents.iter().map(|subagent| subagent.tool_calls).fold(0, u64::saturating_add)
 }
 
 /// The statistics of one agent: `2 turns, 3 tool calls, 12.3k tokens in, 850 out, 6.0 s`.

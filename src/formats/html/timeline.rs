@@ -105,15 +105,19 @@ fn draw_bars(svg: &mut String, lane: &Lane, spans: &[&Span], top: usize, total: 
         bar(svg, lane, &Bar::of(span), top, total);
     }
     for kinds in buckets.values() {
-        let sum: u64 = kinds.iter().flatten().map(|span| span.to.saturating_sub(span.from)).sum();
+        let sum: u64 =
+            kinds.iter().flatten().map(|span| span.to.saturating_sub(span.from)).fold(0, u64::saturating_add);
         let Some(mut from) = kinds.iter().flatten().map(|span| span.from).min() else { continue };
         for spans in kinds {
             match spans.as_slice() {
                 [] => {}
                 [span] => bar(svg, lane, &Bar::of(span), top, total),
                 [first, ..] => {
-                    let length: u64 = spans.iter().map(|span| span.to.saturating_sub(span.from)).sum();
-                    let part = if sum > shortest { length * shortest / sum } else { length };
+                    let length: u64 =
+                        spans.iter().map(|span| span.to.saturating_sub(span.from)).fold(0, u64::saturating_add);
+                    // A record can have any times.
+                    let share = u128::from(length) * u128::from(shortest) / u128::from(sum.max(1));
+                    let part = if sum > shortest { u64::try_from(share).unwrap_or(length) } else { length };
                     bar(svg, lane, &Bar { from, to: from + part, length, count: spans.len(), first }, top, total);
                     from += part;
                 }
