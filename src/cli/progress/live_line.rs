@@ -54,6 +54,7 @@ impl LiveLine<'_> {
                 message = format!("{}: {message}", truncate_str(self.description, most, "…"));
             }
         }
+        bar.set_elapsed(self.elapsed);
         if bar.prefix() != prefix {
             bar.set_prefix(prefix);
         }
