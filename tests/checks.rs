@@ -82,13 +82,17 @@ fn passing_checks_are_reported_and_the_answer_stays() {
     let steps = ["check_started", "check_finished", "check_started", "check_finished"];
     assert_eq!(kinds[at..at + 4], steps.map(|kind| json!(kind)));
     let transcript = run.transcript();
-    for part in
-        ["## Checks\n", "### first: passed", "- run: `echo one`", "\none\n", "- checks: first: passed, second: passed"]
-    {
+    for part in [
+        "## Checks\n",
+        "### check first (passed, ",
+        "- run: `echo one`",
+        "\none\n",
+        "- checks: first: passed, second: passed",
+    ] {
         assert!(transcript.contains(part), "{part} in\n{transcript}");
     }
     assert!(run.file("report.html").contains("<b class=\"tool\">second</b> <span class=\"status\">passed</span>"));
-    folder.legwork(&["show"]).run().assert_code(0).assert_stdout_contains("### second: passed");
+    folder.legwork(&["show"]).run().assert_code(0).assert_stdout_contains("### check second (passed, ");
     assert_rebuilds(&ended, &folder);
 }
 
@@ -158,7 +162,9 @@ fn failures_are_sent_to_the_parent_in_the_same_conversation() {
     assert!(requests[2].last_text().is_empty() && requests[2].messages().len() == 5);
     let run = ended.run_folder();
     assert_eq!((run.result()["turns"].as_u64(), run.result()["outcome"].as_str()), (Some(3), Some("completed")));
-    assert!(run.transcript().contains("## Checks, attempt 2") && run.file("report.html").contains("Checks, attempt 2"));
+    assert!(
+        run.transcript().contains("## Checks (attempt 2)") && run.file("report.html").contains("Checks (attempt 2)")
+    );
     assert_rebuilds(&ended, &folder);
 }
 
@@ -271,7 +277,7 @@ fn a_signal_ends_a_check_and_resume_runs_it_again() {
     let cut = running.wait();
     cut.assert_code(130);
     assert_eq!(recorded_checks(&cut), [expected_check("once", 1, 0)]);
-    assert!(cut.run_folder().transcript().contains("### twice (not finished)"));
+    assert!(cut.run_folder().transcript().contains("### check twice (not finished)"));
     let ended = folder.legwork(&["resume", "latest", "--sandbox", "off"]).run();
     ended.assert_code(0).assert_stdout("Done.\n");
     assert_eq!(recorded_checks(&ended), [expected_check("once", 1, 0), expected_check("twice", 1, 0)]);

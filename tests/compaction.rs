@@ -149,7 +149,7 @@ fn assert_recorded(folder: &TestFolder, record: &RunFolder, requests: u64) {
     assert_eq!(transcript.matches("## Turn ").count(), 21, "a summary is no turn");
     assert!(!transcript.contains("## Final reply"));
     let page = record.file("report.html");
-    assert!(page.contains("Compaction: ") && page.contains("Summary that the model continues with"));
+    assert!(page.contains("Compaction: ") && page.contains("<summary>Conversation summary</summary>"));
     let before = [transcript, page, record.file("result.json")];
     folder.legwork(&["show", "latest", "--rebuild"]).run().assert_code(0);
     assert_eq!(before, ["transcript.md", "report.html", "result.json"].map(|name| record.file(name)));
@@ -257,7 +257,7 @@ fn a_reply_cut_by_the_context_window_is_requested_again() {
     ended
         .assert_code(0)
         .assert_stdout("Done.\n")
-        .assert_stderr_contains("reply discarded, asking again: the reply was cut")
+        .assert_stderr_contains("Reply discarded: the reply was cut")
         .assert_stderr_contains("results truncated");
     assert_eq!(events_of_type(&ended.run_folder(), "reply_discarded").len(), 1);
     assert_eq!(ended.run_folder().result()["tool_calls"], 3, "no call of the reply ran");
@@ -394,7 +394,7 @@ fn a_subagents_conversation_is_compacted() {
     ended
         .assert_code(0)
         .assert_stdout("Led.\n")
-        .assert_stderr_contains("reader-1       conversation summarized except for the last");
+        .assert_stderr_contains("reader-1       Compaction: conversation summarized except for the last");
     server.finish();
     let record = ended.run_folder();
     assert!(record.summary("reader-1").contains("All is read."));

@@ -141,7 +141,7 @@ fn a_run_out_of_turns_resumes_with_a_higher_limit() {
     assert_eq!(resumed["data"]["limits"], json!({"max_turns": "4"}));
     let raised = events.iter().find(|event| event["type"] == "limit_raised").unwrap();
     assert_eq!(raised["data"], json!({"limit": "max_turns"}));
-    assert!(record.transcript().contains("_Limit `max_turns` raised"), "{}", record.transcript());
+    assert!(record.transcript().contains("_Limit max_turns raised"), "{}", record.transcript());
     assert_eq!(record.plan()["parent"]["max_turns"], 2, "the plan is what the run began with");
 }
 

@@ -80,6 +80,7 @@ mod shared_folder;
 mod show;
 mod signals;
 mod skills;
+mod step_words;
 mod structured_results;
 mod subagents;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]

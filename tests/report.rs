@@ -335,11 +335,11 @@ fn the_report_tells_what_happened_in_the_order_asked() {
         "<b class=\"tool\">bash</b> <code>sh tests/run.sh &amp;&amp; echo all good</code> <span class=\"status\">failed</span>",
         "<b class=\"tool\">task</b> <code>explorer-1: find the limit</code>",
         "<del>-        if value &gt; MAX:\n</del>",
-        "1 try of a request failed",
+        "1 attempt of a request failed",
         "% cached)",
         "<td>4294967296</td>",
         "the issue <span class=\"url\">(https://example.org/calc/issues/7)</span>",
-        "check unit tests, attempt 1",
+        "check unit tests (failed, exit code 1, ",
         "<circle class=\"retry\"",
     ] {
         assert!(page.contains(part), "{part}");
@@ -382,7 +382,7 @@ fn hostile_text_stays_text() {
     let (_folder, ended) = hostile_run();
     let page = report(&ended);
     assert_inert(&page);
-    assert!(page.contains("<title>job: turn limit</title>"));
+    assert!(page.contains("<title>job: turn_limit</title>"));
     assert!(page.contains("legwork resume ") && page.contains("--limit max_turns=8"));
     assert!(page.contains("[image: pixel <span class=\"url\">(https://evil.example/p.png)</span>]"));
     assert!(page.contains("id=\"parent.t4.final\"") && page.contains("</html>"));

@@ -92,7 +92,7 @@ fn an_agent_a_turn_or_the_errors_are_shown() {
         "### parent, turn 1: bash `echo two; exit 3`",
         "two\nexit code 3",
         "### look-1, turn 1: bash `echo inner; false`",
-        "### parent, turn 4: check proof, attempt 1: failed, exit code 1",
+        "### parent, turn 4: check proof (failed, exit code 1, ",
     ];
     assert!(places.map(at).is_sorted(), "{}", errors.full_output());
     show(&folder, &["latest", "look-2", "--errors"])
@@ -132,7 +132,7 @@ fn a_run_is_followed_to_its_end() {
         "Now wait.",
         "gone",
         "All seen.",
-        "proof: failed, exit code 1",
+        "check proof (failed, exit code 1, ",
         "The run has ended: checks_failed.",
     ];
     // The calls of parallel subagents come as they end.

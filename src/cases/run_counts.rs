@@ -18,7 +18,7 @@ pub(super) struct RunCounts {
 pub(super) struct AgentCounts {
     /// The number of replies.
     pub(super) replies: usize,
-    /// The number of finished calls, by tool.
+    /// The number of calls that were run and have ended, by tool.
     pub(super) calls: BTreeMap<String, u64>,
     /// The failed calls, in the order in which the model asked for them.
     pub(super) failed_calls: Vec<FailedCall>,
@@ -50,8 +50,8 @@ impl RunCounts {
                 counts.positions = calls.map(|(position, call)| (call.id.clone(), position)).collect();
             }
             Event::CallFinished(finished) => {
-                *counts.calls.entry(finished.tool.clone()).or_default() += 1;
-                if finished.result.is_error {
+                *counts.calls.entry(finished.tool.clone()).or_default() += u64::from(finished.end().was_run());
+                if finished.end().is_failure() {
                     // Parallel calls end in any order.
                     let position = counts.positions.get(&finished.result.call_id).copied().unwrap_or_default();
                     let place = (counts.replies, position);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
-    AgentFinished, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged, NoResult,
+    AgentFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged, NoResult,
     ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
@@ -211,46 +211,13 @@ pub struct Call {
     pub child: Option<Box<AgentConversation>>,
 }
 
-/// How a call ended. Everything that shows calls says it in these words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallEnd<'c> {
-    /// The tool answered.
-    Succeeded,
-    /// The tool answered with an error.
-    Failed,
-    /// It was refused, because this limit was reached.
-    Refused(&'c str),
-    /// The run was interrupted during the call, so its effect is unknown.
-    Interrupted,
-    /// It didn't start.
-    NotRun,
-    /// It started, and the record has no end of it.
-    NotFinished,
-}
-
-impl std::fmt::Display for CallEnd<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Refused(limit) => return write!(f, "not run because of {limit}"),
-            Self::Interrupted => "interrupted",
-            Self::NotRun => "not run",
-            Self::NotFinished => "not finished",
-        })
-    }
-}
-
 impl Call {
     /// How it ended.
     pub fn end(&self) -> CallEnd<'_> {
-        match (&self.no_result, &self.result) {
-            (Some(NoResult::Limit(limit)), _) => CallEnd::Refused(limit),
-            (Some(NoResult::Interrupted), _) => CallEnd::Interrupted,
-            (None, None) if self.started_at.is_none() => CallEnd::NotRun,
-            (None, None) => CallEnd::NotFinished,
-            (None, Some(_)) if self.is_error => CallEnd::Failed,
-            (None, Some(_)) => CallEnd::Succeeded,
+        match &self.result {
+            None if self.started_at.is_none() && self.no_result.is_none() => CallEnd::NotRun,
+            None if self.no_result.is_none() => CallEnd::NotFinished,
+            _ => CallEnd::of_result(self.no_result.as_ref(), self.is_error),
         }
     }
 }

@@ -668,6 +668,11 @@ impl Text {
         Self { shown: shown.to_owned(), omitted_chars: text[shown.len()..].chars().count() as u64 }
     }
 
+    /// A text of which everything is kept.
+    pub fn whole(text: impl Into<String>) -> Self {
+        Self { shown: text.into(), omitted_chars: 0 }
+    }
+
     /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.shown.is_empty()
@@ -681,7 +686,7 @@ fn task_prompt(input: &Text) -> Text {
         prompt: String,
     }
     let task: Option<TaskPrompt> = serde_json::from_str(&input.shown).ok();
-    task.map(|task| Text { shown: task.prompt, omitted_chars: 0 }).unwrap_or_default()
+    task.map(|task| Text::whole(task.prompt)).unwrap_or_default()
 }
 
 /// The costs of an agent's requests. The record has their sum only. So the requests are priced by the table of list prices,

@@ -1,5 +1,6 @@
 //! The events of a run: the journal keeps them, and formats show them.
 
+mod call_end;
 mod cut_off_requests;
 mod journal_entry;
 mod outcome;
@@ -15,6 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use self::call_end::CallEnd;
 pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};

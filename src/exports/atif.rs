@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Export, ExportError, ExportFormat, write_json};
 use crate::conversation::{AgentConversation, Call, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
+use crate::event::CallEnd;
+use crate::formats::step_view::{StepView, notes_before_reply};
 use crate::message::Usage;
 
 /// One JSON document. Its texts are complete, so all of the conversation is in memory.
@@ -107,69 +109,19 @@ impl Trajectories<'_> {
         trajectory
     }
 
-    fn step(&self, Step { at, kind }: &Step, steps: &mut Steps) {
-        let at = Some(*at);
-        let (source, message, extra) = match kind {
-            StepKind::Turn(turn) => return self.turn(at, turn, steps),
-            StepKind::Note(text) => ("user", whole(text), json!({ "kind": "note" })),
-            StepKind::Compacted(compacted, summary) => {
-                let extra = json!({
-                    "kind": "context_compacted",
-                    "kept_turns": compacted.kept_turns,
-                    "tokens_before": compacted.tokens_before,
-                    "tokens_after": compacted.tokens_after,
-                });
-                ("system", whole(summary), extra)
-            }
-            StepKind::ModelChanged(changed) => {
-                let message = json!(format!("{} failed, and {} answers from here on.", changed.from, changed.to));
-                ("system", message, json!({ "kind": "model_changed", "to": changed.to, "reason": changed.reason }))
-            }
-            StepKind::ResultsTruncated(truncated) => {
-                let extra = json!({
-                    "kind": "results_truncated",
-                    "call_ids": truncated.call_ids,
-                    "chars": truncated.chars,
-                    "tokens_before": truncated.tokens_before,
-                    "tokens_after": truncated.tokens_after,
-                });
-                ("system", json!("Old results were truncated to make room in the context window."), extra)
-            }
-            StepKind::ResultTaken => {
-                ("system", json!("The text of the reply was taken as the result."), json!({ "kind": "result_taken" }))
-            }
-            StepKind::LimitReached(hit) => {
-                ("system", json!(hit.message), json!({ "kind": "limit_reached", "limit": hit.limit }))
-            }
-            StepKind::LimitRaised(limit) => {
-                let message = json!(format!("The limit {limit} was raised."));
-                ("system", message, json!({ "kind": "limit_raised", "limit": limit }))
-            }
-            StepKind::Resumed(resumed) => {
-                let extra = json!({ "kind": "resumed", "version": resumed.version });
-                ("system", json!("The run was resumed."), extra)
-            }
+    fn step(&self, step: &Step, steps: &mut Steps) {
+        match &step.kind {
+            StepKind::Turn(turn) => self.turn(Some(step.at), turn, steps),
             StepKind::Checks(attempt) => {
-                for (name, at, end) in &attempt.checks {
-                    let end = end.as_ref().map(|(_, end)| end);
-                    let verdict = match end {
-                        None => "didn't end",
-                        Some(end) if end.passed => "passed",
-                        Some(_) => "failed",
-                    };
-                    let step = steps.add(Some(*at), "system", json!(format!("The check `{name}` {verdict}.")));
-                    if let Some(end) = end {
-                        step.insert("observation".to_owned(), json!({ "results": [{ "content": end.output }] }));
+                for (index, (_, at, end)) in attempt.checks.iter().enumerate() {
+                    let added = steps.add_view(*at, &StepView::of_check_at(attempt, index));
+                    if let Some((_, end)) = end {
+                        added.insert("observation".to_owned(), json!({ "results": [{ "content": end.output }] }));
                     }
-                    let exit_code = end.and_then(|end| end.exit_code);
-                    let extra =
-                        json!({ "kind": "check", "check": name, "attempt": attempt.attempt, "exit_code": exit_code });
-                    step.insert("extra".to_owned(), extra);
                 }
-                return;
             }
-        };
-        steps.add(at, source, message).insert("extra".to_owned(), extra);
+            _ => drop(StepView::of_step(step).map(|view| steps.add_view(step.at, &view))),
+        }
     }
 
     fn turn(&self, at: Option<jiff::Timestamp>, turn: &Turn, steps: &mut Steps) {
@@ -190,7 +142,8 @@ impl Trajectories<'_> {
             extra.insert("retries".to_owned(), json!(retries));
         }
         if turn.replied_at.is_none() || turn.failed.is_some() {
-            let why = turn.failed.as_deref().unwrap_or("The run ended before there was a reply.");
+            let notes = notes_before_reply(turn, self.conversation.result.is_some());
+            let why = notes.last().map(StepView::line);
             extra.insert("kind".to_owned(), json!("request_failed"));
             steps.add(at, "system", json!(why)).insert("extra".to_owned(), extra.into());
             return;
@@ -219,19 +172,14 @@ impl Trajectories<'_> {
         set("metrics", metrics.into());
         if !turn.calls.is_empty() {
             set("tool_calls", turn.calls.iter().map(tool_call).collect());
-            let results: Vec<Value> = turn.calls.iter().filter_map(|call| self.result(call)).collect();
-            if !results.is_empty() {
-                set("observation", json!({ "results": results }));
-            }
+            let results: Vec<Value> = turn.calls.iter().map(|call| self.result(call)).collect();
+            set("observation", json!({ "results": results }));
         }
         set("extra", extra.into());
     }
 
-    /// The result of a call, if it has one or started a subagent.
-    fn result(&self, call: &Call) -> Option<Value> {
-        if call.result.is_none() && call.child.is_none() {
-            return None;
-        }
+    /// The result of a call, or why it has none.
+    fn result(&self, call: &Call) -> Value {
         let mut result = json!({ "source_call_id": call.id });
         if let Some(text) = &call.result {
             result["content"] = whole(text);
@@ -244,14 +192,14 @@ impl Trajectories<'_> {
             result["subagent_trajectory_ref"] = json!([reference]);
         }
         let mut extra = json!({ "is_error": call.is_error, "duration_ms": call.duration_ms });
-        if call.no_result.is_some() {
-            extra["no_result"] = json!(call.end().to_string());
+        if !matches!(call.end(), CallEnd::Succeeded | CallEnd::Failed) {
+            extra["no_result"] = json!(StepView::of_call(call).note);
         }
         if let Some(chars) = call.truncated_to {
             extra["truncated_to"] = json!(chars);
         }
         result["extra"] = extra;
-        Some(result)
+        result
     }
 }
 
@@ -260,6 +208,17 @@ impl Trajectories<'_> {
 struct Steps(Vec<Map<String, Value>>);
 
 impl Steps {
+    /// Adds a step of legwork's own: the text that it gave the model, or else what happened in words.
+    fn add_view(&mut self, at: jiff::Timestamp, view: &StepView<'_>) -> &mut Map<String, Value> {
+        let source = if view.kind == "note" { "user" } else { "system" };
+        let message = view.block.map_or_else(|| json!(view.line()), |(_, text)| whole(text));
+        let mut extra = Map::from_iter([("kind".to_owned(), json!(view.kind))]);
+        extra.extend(view.facts.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        let step = self.add(Some(at), source, message);
+        step.insert("extra".to_owned(), extra.into());
+        step
+    }
+
     fn add(&mut self, at: Option<jiff::Timestamp>, source: &str, message: Value) -> &mut Map<String, Value> {
         let mut step = Map::new();
         step.insert("step_id".to_owned(), json!(self.0.len() + 1));

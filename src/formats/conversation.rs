@@ -4,11 +4,13 @@ use std::io;
 
 use serde_json::Value;
 
+use super::problems::{Problem, problems_of};
 use super::run_stats;
+use super::step_view::{self, Severity, StepView};
 use crate::conversation::{
-    AgentConversation, Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
+    AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
 };
-use crate::event::{Outcome, WorkspaceChanged, summary_file};
+use crate::event::{CallEnd, Outcome, WorkspaceChanged, summary_file};
 use crate::journal::journal_file;
 use crate::message::StopReason;
 use crate::plan::Plan;
@@ -69,7 +71,7 @@ pub(super) fn write_subagent(
     conversation: &Conversation,
     agent: &AgentConversation,
 ) -> io::Result<()> {
-    let outcome = agent.finished.as_ref().map_or("not finished".to_owned(), |end| end.outcome.to_string());
+    let outcome = agent.finished.as_ref().map_or(CallEnd::NotFinished.to_string(), |end| end.outcome.to_string());
     let failed = agent.finished.as_ref().is_some_and(|end| end.outcome != Outcome::Completed);
     page.heading(1, &[text(format!("{}: {outcome}", agent.id))], failed)?;
     let mut stats = vec![("model", run_stats::agent_models(agent))];
@@ -115,78 +117,24 @@ pub(super) fn write_turn(
 pub(super) fn write_errors(page: &mut dyn Page, conversation: &Conversation, agent: Option<&str>) -> io::Result<()> {
     write_head(page, conversation)?;
     let agents = conversation.agents().filter(|known| agent.is_none_or(|agent| known.id == agent));
-    let mut errors: Vec<ErrorItem<'_>> = agents.flat_map(errors_of).collect();
-    errors.sort_by_key(|error| error.at);
-    for error in &errors {
-        let place = match error.turn {
-            Some(turn) => format!("{}, turn {turn}: ", error.agent),
-            None => format!("{}: ", error.agent),
+    let has_ended = conversation.result.is_some();
+    let of = |agent| problems_of(agent, has_ended).into_iter().map(move |problem| (agent, problem));
+    let mut errors: Vec<(&AgentConversation, Problem<'_>)> = agents.flat_map(of).collect();
+    errors.sort_by_key(|(_, problem)| problem.at);
+    for (agent, problem) in &errors {
+        let place = match problem.turn {
+            Some(turn) => format!("{}, turn {}: ", agent.id, turn.number),
+            None => format!("{}: ", agent.id),
         };
-        page.heading(3, &[vec![text(place)], error.title.clone()].concat(), true)?;
-        if !error.text.trim().is_empty() {
-            page.block("", &truncate::truncate_middle(error.text.clone(), MAX_ERROR_CHARS))?;
+        page.heading(3, &[vec![text(place)], spans_of(&problem.view)].concat(), true)?;
+        if !problem.text.shown.trim().is_empty() {
+            page.block("", &truncate::truncate_middle(shown(agent, &problem.text), MAX_ERROR_CHARS))?;
         }
     }
     if errors.is_empty() {
         page.note("No call, check or request failed, and no limit was reached.")?;
     }
     Ok(())
-}
-
-/// Something that went wrong.
-struct ErrorItem<'c> {
-    at: jiff::Timestamp,
-    agent: &'c str,
-    turn: Option<u32>,
-    title: Vec<Span>,
-    text: String,
-}
-
-fn errors_of(agent: &AgentConversation) -> Vec<ErrorItem<'_>> {
-    let mut errors = Vec::new();
-    let mut number = None;
-    for step in &agent.steps {
-        let mut add = |at, turn, title, text: String| {
-            errors.push(ErrorItem { at, agent: &agent.id, turn, title, text });
-        };
-        let titled = |title: &str| vec![text(title)];
-        match &step.kind {
-            StepKind::Turn(turn) => {
-                number = Some(turn.number);
-                for (at, retry) in &turn.retries {
-                    add(*at, number, titled(&format!("attempt {} failed", retry.attempt)), retry.reason.clone());
-                }
-                if let Some(why) = &turn.failed {
-                    add(turn.replied_at.unwrap_or(step.at), number, titled("no reply"), why.clone());
-                }
-                if let Some(why) = &turn.discarded {
-                    add(turn.replied_at.unwrap_or(step.at), number, titled("reply discarded"), why.clone());
-                }
-                for block in &turn.blocks {
-                    if let ReplyBlock::Refusal(why) = block {
-                        add(turn.replied_at.unwrap_or(step.at), number, titled("the model refused"), shown(agent, why));
-                    }
-                }
-                for call in turn.calls.iter().filter(|call| call.is_error || call.no_result.is_some()) {
-                    let result = call.result.as_ref().map(|result| shown(agent, result)).unwrap_or_default();
-                    add(call.finished_at.unwrap_or(step.at), number, call_line(call), result);
-                }
-            }
-            StepKind::LimitReached(reached) => {
-                add(step.at, number, titled(&format!("limit {} reached", reached.limit)), reached.message.clone());
-            }
-            StepKind::Checks(attempt) => {
-                for (name, _, end) in &attempt.checks {
-                    let Some((at, end)) = end.as_ref().filter(|(_, end)| !end.passed) else { continue };
-                    let verdict = run_stats::check_verdict(end.passed, end.exit_code);
-                    let title = format!("check {name}, attempt {}: {verdict}", attempt.attempt);
-                    add(*at, number, titled(&title), end.output.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-    errors
 }
 
 fn text(text: impl Into<String>) -> Span {
@@ -236,31 +184,24 @@ fn write_changes(page: &mut dyn Page, changed: &WorkspaceChanged) -> io::Result<
     page.list(&[vec![text("full diff: "), Span::Link(patch.clone(), Some(patch))]])
 }
 
-/// The tool and the subject of a call, the subagent that answers it, and how it ended.
-pub(super) fn call_line(call: &Call) -> Vec<Span> {
-    let mut title = vec![text(call.tool.as_str())];
-    if !call.subject.is_empty() {
+/// A step in a line: what it is, its argument, the subagent that answers it, and how it ended.
+pub(super) fn spans_of(view: &StepView<'_>) -> Vec<Span> {
+    let mut line = vec![text(view.title.as_str())];
+    if !view.argument.is_empty() {
         // A reader of Markdown that doesn't know this code span must not see a link or an image.
-        let is_plain = !call.subject.contains(['[', '<', '`']);
-        let subject = call.subject.clone();
-        title.extend([text(" "), if is_plain { Span::Code(subject) } else { Span::Plain(subject) }]);
+        let is_plain = !view.argument.contains(['[', '<', '`']);
+        let argument = view.argument.to_owned();
+        line.extend([text(" "), if is_plain { Span::Code(argument) } else { Span::Plain(argument) }]);
     }
-    if let Some(child) = &call.child {
+    if let Some(child) = view.child {
         let file = child.finished.is_some().then(|| summary_file(&child.id));
-        title.extend([text(": "), Span::Link(child.id.clone(), file)]);
+        line.extend([text(": "), Span::Link(child.id.clone(), file)]);
     }
-    title.push(text(format!(" ({})", call_status(call))));
-    title
-}
-
-/// How long a call took, and whether it failed.
-fn call_status(call: &Call) -> String {
-    let time = || run_stats::duration(call.duration_ms);
-    match call.end() {
-        CallEnd::Succeeded => time(),
-        end @ CallEnd::Failed => format!("{}, {end}", time()),
-        end => end.to_string(),
+    let outcome = view.outcome();
+    if !outcome.is_empty() {
+        line.push(text(if view.is_timed() { format!(" ({outcome})") } else { format!(": {outcome}") }));
     }
+    line
 }
 
 /// An agent of a run that is shown.
@@ -312,31 +253,20 @@ impl<'c> View<'c> {
     /// Writes a step.
     pub(super) fn write_step(&self, page: &mut dyn Page, step: &Step) -> io::Result<()> {
         match &step.kind {
-            StepKind::Turn(turn) => self.write_turn(page, turn),
-            StepKind::Note(note) => {
-                page.heading(2, &[text("legwork")], false)?;
-                self.block(page, "", note)
-            }
-            StepKind::ModelChanged(event) => page.note(&format!("Fallback: {}", run_stats::model_change(event))),
-            StepKind::ResultsTruncated(event) => {
-                page.note(&format!("Compaction: {}", run_stats::truncation_summary(event)))
-            }
-            StepKind::Compacted(event, summary) => {
-                page.note(&format!("Compaction: {}", run_stats::compaction_summary(event)))?;
-                page.heading(2, &[text("Conversation summary")], false)?;
-                self.block(page, "", summary)
-            }
-            StepKind::ResultTaken => page.note(&format!("Result: {}", run_stats::RESULT_TAKEN_NOTE)),
-            StepKind::LimitReached(reached) => page.note(&format!("Limit `{}`: {}", reached.limit, reached.message)),
-            StepKind::LimitRaised(limit) => {
-                page.note(&format!("Limit `{limit}` raised: {}", run_stats::LIMIT_RAISED_NOTE))
-            }
-            StepKind::Resumed(_) => {
-                let at = step.at.strftime("%Y-%m-%d %H:%M:%S UTC");
-                page.heading(2, &[text(format!("Resumed at {at}"))], false)
-            }
-            StepKind::Checks(attempt) => self.write_checks(page, attempt),
+            StepKind::Turn(turn) => return self.write_turn(page, turn),
+            StepKind::Checks(attempt) => return self.write_checks(page, attempt),
+            _ => {}
         }
+        let Some(view) = StepView::of_step(step) else { return Ok(()) };
+        match view.note.as_str() {
+            "" => page.heading(2, &[text(view.title.as_str())], false)?,
+            _ => page.note(&view.line())?,
+        }
+        let Some((heading, block)) = view.block else { return Ok(()) };
+        if !heading.is_empty() {
+            page.heading(2, &[text(heading)], false)?;
+        }
+        self.block(page, "", block)
     }
 
     /// Writes a turn: what comes before its reply, the reply, and its calls.
@@ -348,30 +278,16 @@ impl<'c> View<'c> {
 
     /// Writes what comes before the blocks of a reply.
     pub(super) fn begin_turn(&self, page: &mut dyn Page, turn: &Turn) -> io::Result<()> {
-        for (_, retry) in &turn.retries {
-            page.note(&format!("Attempt {} failed: {}", retry.attempt, retry.reason))?;
-        }
-        match (&turn.failed, turn.kind) {
-            (Some(why), _) => return page.note(&format!("No reply: {why}")),
-            // The next step has the summary.
-            (None, TurnKind::Summary) => {
-                return match turn.unusable_summary_reason().filter(|_| turn.replied_at.is_some()) {
-                    Some(why) => page.note(&format!("Compaction failed: the summary {why}")),
-                    None => Ok(()),
-                };
+        // A summary is shown by the step after the request for it.
+        if turn.failed.is_none() && turn.kind != TurnKind::Summary {
+            page.heading(2, &[text(step_view::turn_title(turn))], false)?;
+            if turn.replied_at.is_some() && turn.usage.total() > 0 {
+                let cost = turn.cost_usd.map(|usd| format!(", {}", run_stats::cost(Some(usd)))).unwrap_or_default();
+                let (time, usage) = (run_stats::duration(turn.duration_ms), run_stats::usage(&turn.usage));
+                page.note(&format!("{time}, {usage}{cost}"))?;
             }
-            (None, TurnKind::FinalReply) => page.heading(2, &[text("Final reply")], false)?,
-            (None, TurnKind::Turn) => page.heading(2, &[text(format!("Turn {}", turn.number))], false)?,
         }
-        if turn.replied_at.is_none() {
-            return page.note(if self.has_ended { "The run ended before the reply." } else { "No reply yet." });
-        }
-        if turn.usage.total() > 0 {
-            let cost = turn.cost_usd.map(|usd| format!(", {}", run_stats::cost(Some(usd)))).unwrap_or_default();
-            let (time, usage) = (run_stats::duration(turn.duration_ms), run_stats::usage(&turn.usage));
-            page.note(&format!("{time}, {usage}{cost}"))?;
-        }
-        if turn.is_empty { page.note("Empty reply.") } else { Ok(()) }
+        step_view::notes_before_reply(turn, self.has_ended).iter().try_for_each(|note| page.note(&note.line()))
     }
 
     /// Writes a block of a reply; a call with its result.
@@ -383,7 +299,7 @@ impl<'c> View<'c> {
             None => Ok(()),
             Some(ReplyBlock::Text(text)) => page.text(&shown(self.agent, text)),
             Some(ReplyBlock::Thinking(text)) => page.thinking(&shown(self.agent, text)),
-            Some(ReplyBlock::Refusal(why)) => page.note(&format!("The model refused: {}", shown(self.agent, why))),
+            Some(ReplyBlock::Refusal(why)) => page.note(&step_view::of_refusal(&shown(self.agent, why)).line()),
             Some(ReplyBlock::Other(kind)) => page.note(&format!("(a block of type `{kind}`)")),
             Some(ReplyBlock::Call(_)) => turn.call_at(index).map_or(Ok(()), |call| self.write_call(page, call)),
         }
@@ -394,11 +310,12 @@ impl<'c> View<'c> {
         // Only a planted journal has calls that no reply asked for.
         let asked = turn.blocks.iter().filter(|block| matches!(block, ReplyBlock::Call(_))).count();
         turn.calls.iter().skip(asked).try_for_each(|call| self.write_call(page, call))?;
-        turn.discarded.as_ref().map_or(Ok(()), |why| page.note(&format!("Reply discarded: {why}")))
+        step_view::notes_after_reply(turn).iter().try_for_each(|note| page.note(&note.line()))
     }
 
     fn write_call(&self, page: &mut dyn Page, call: &Call) -> io::Result<()> {
-        page.heading(3, &call_line(call), call.is_error)?;
+        let view = StepView::of_call(call);
+        page.heading(3, &spans_of(&view), view.severity == Severity::Failure)?;
         if let Some(end) = call.child.as_ref().and_then(|child| child.finished.as_ref())
             && end.compactions > 0
         {
@@ -407,7 +324,9 @@ impl<'c> View<'c> {
         self.write_input(page, call)?;
         if let Some(child) = call.child.as_ref().filter(|_| self.lists_calls) {
             let calls = child.turns().flat_map(|turn| turn.calls.iter().map(|call| (turn.number, call)));
-            let item = |(turn, call): (u32, &Call)| [vec![text(format!("turn {turn}: "))], call_line(call)].concat();
+            let item = |(turn, call): (u32, &Call)| {
+                [vec![text(format!("turn {turn}: "))], spans_of(&StepView::of_call(call))].concat()
+            };
             let mut items: Vec<Vec<Span>> = calls.clone().take(MAX_CHILD_CALLS).map(item).collect();
             let more = calls.skip(MAX_CHILD_CALLS).count();
             items.extend((more > 0).then(|| vec![text(format!("and {more} more calls"))]));
@@ -466,24 +385,16 @@ impl<'c> View<'c> {
     }
 
     fn write_checks(&self, page: &mut dyn Page, attempt: &CheckAttempt) -> io::Result<()> {
-        let title = match attempt.attempt {
-            0 | 1 => "Checks".to_owned(),
-            number => format!("Checks, attempt {number}"),
-        };
-        page.heading(2, &[text(title)], false)?;
-        for (name, _, end) in &attempt.checks {
-            let end = end.as_ref().map(|(_, end)| end);
-            let status = end.map_or(" (not finished)".to_owned(), |end| {
-                let time = run_stats::duration(end.duration_ms);
-                format!(": {} ({time})", run_stats::check_verdict(end.passed, end.exit_code))
-            });
-            page.heading(3, &[text(format!("{name}{status}"))], end.is_some_and(|end| !end.passed))?;
+        page.heading(2, &[text(step_view::checks_title(attempt))], false)?;
+        for (index, (name, _, end)) in attempt.checks.iter().enumerate() {
+            let view = StepView::of_check_at(attempt, index);
+            page.heading(3, &spans_of(&view), view.severity == Severity::Failure)?;
             match self.plan.checks.iter().find(|check| check.name == *name) {
                 Some(check) if needs_block(&check.run) => page.block("sh", check.run.trim_end())?,
                 Some(check) => page.list(&[vec![text("run: "), Span::Code(check.run.clone())]])?,
                 None => {}
             }
-            if let Some(end) = end.filter(|end| !end.output.trim().is_empty()) {
+            if let Some((_, end)) = end.as_ref().filter(|(_, end)| !end.output.trim().is_empty()) {
                 page.block("", &end.output)?;
             }
         }

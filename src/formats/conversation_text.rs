@@ -4,8 +4,9 @@
 use std::io::{self, Write};
 
 use super::DisplayOptions;
-use super::conversation::{Page, Span, View, call_line, write_errors, write_run, write_subagent, write_turn};
+use super::conversation::{Page, Span, View, spans_of, write_errors, write_run, write_subagent, write_turn};
 use super::markdown::MarkdownPage;
+use super::step_view::StepView;
 use crate::conversation::{AgentConversation, Conversation, StepKind, Turn};
 use crate::event::PARENT;
 use crate::plan::Plan;
@@ -128,7 +129,7 @@ impl Progress {
             if let StepKind::Turn(turn) = &step.kind {
                 while let Some(call) = turn.calls.get(self.blocks).filter(|call| call.result.is_some()) {
                     let place = Span::Text(format!("{}, turn {}: ", agent.id, turn.number));
-                    page.list(&[[vec![place], call_line(call)].concat()])?;
+                    page.list(&[[vec![place], spans_of(&StepView::of_call(call))].concat()])?;
                     self.blocks += 1;
                 }
             }

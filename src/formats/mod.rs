@@ -17,6 +17,7 @@ pub mod json;
 pub mod junit;
 pub mod markdown;
 mod plan_text;
+mod problems;
 mod rule_docs;
 pub mod run_stats;
 pub mod run_table;
@@ -24,6 +25,7 @@ mod sarif;
 #[cfg(test)]
 mod snapshot_tests;
 pub mod step_summary;
+pub mod step_view;
 pub mod test_text;
 mod text;
 pub(crate) mod uri;

@@ -5,19 +5,10 @@ use indexmap::IndexMap;
 use super::display::serialized_name;
 use crate::conversation::AgentConversation;
 use crate::event::{
-    Change, CheckResult, ContextCompacted, CutOffRequests, ModelChanged, ResultsTruncated, RunResult, Usage,
-    WorkspaceChanged,
+    Change, CheckResult, ContextCompacted, CutOffRequests, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
 };
 use crate::text::pluralize;
 use crate::text::sanitize;
-
-/// The explanation of a raised limit.
-pub const LIMIT_RAISED_NOTE: &str =
-    "the run continues from before the limit was reached; the final request counts only towards the cost";
-
-/// The explanation of data that was taken from a text.
-pub const RESULT_TAKEN_NOTE: &str =
-    "the text of the reply was taken as the result, because it is JSON that matches the schema";
 
 /// The most changed files that formats for people list.
 pub const MAX_LISTED_FILES: usize = 100;
@@ -53,11 +44,6 @@ fn answering_models(own: &str, answered_by: Option<&str>) -> String {
 /// The model of an agent, and the fallback that answered in the end.
 pub fn agent_models(agent: &AgentConversation) -> String {
     answering_models(&agent.model, agent.finished.as_ref().and_then(|end| end.answered_by.as_deref()))
-}
-
-/// What happened when a fallback replaced a model.
-pub fn model_change(event: &ModelChanged) -> String {
-    format!("{} failed, {} answers from here on: {}", event.from, event.to, event.reason)
 }
 
 /// The verdict of each check's last attempt, such as `tests pass: passed, lint: failed, exit code 1`, and the number of

@@ -102,10 +102,7 @@ fn a_reply_in_a_script_can_fill_the_window() {
     folder.write("replies.yaml", replies.to_string());
     folder.write("job.yaml", folder.read("job.yaml").replace(", context: 2500", ""));
     let ended = folder.legwork(&["run", "job.yaml"]).run();
-    ended
-        .assert_code(0)
-        .assert_stdout("Over.\n")
-        .assert_stderr_contains("reply discarded, asking again: the reply was cut");
+    ended.assert_code(0).assert_stdout("Over.\n").assert_stderr_contains("Reply discarded: the reply was cut");
     assert_eq!(events_of_type(&ended.run_folder(), "context_compacted")[0]["summary"], "Two are done.");
     folder.write("job.yaml", folder.read("job.yaml") + "compaction: off\n");
     folder.legwork(&["run", "job.yaml"]).run().assert_code(4).assert_not_printed("conversation summarized");

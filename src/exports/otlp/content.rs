@@ -48,6 +48,15 @@ pub(super) fn list_attribute(key: &str, values: impl IntoIterator<Item = String>
     attribute(key, AttributeValue::ArrayValue(ArrayValue { values }))
 }
 
+/// An attribute with what is known about a step: a number, a text or a list of texts.
+pub(super) fn fact_attribute(key: &str, value: &Value) -> KeyValue {
+    match value {
+        Value::String(text) => text_attribute(key, text),
+        Value::Array(items) => list_attribute(key, items.iter().filter_map(Value::as_str).map(str::to_owned)),
+        number => number_attribute(key, number.as_u64().unwrap_or_default()),
+    }
+}
+
 /// An attribute with JSON. Spans of most languages can't have structured attributes, so backends expect it as text.
 pub(super) fn json_attribute(key: &str, value: &Value) -> KeyValue {
     text_attribute(key, value.to_string())

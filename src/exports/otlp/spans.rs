@@ -11,12 +11,14 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use sha2::{Digest, Sha256};
 
 use super::content::{
-    Input, arguments, code_attribute, double_attribute, finish_reason, flag_attribute, input_messages, json_attribute,
-    list_attribute, number_attribute, output_messages, text_attribute, text_parts, tool_definitions, whole,
+    Input, arguments, code_attribute, double_attribute, fact_attribute, finish_reason, flag_attribute, input_messages,
+    json_attribute, list_attribute, number_attribute, output_messages, text_attribute, text_parts, tool_definitions,
+    whole,
 };
 use super::settings::{TraceParent, TraceSettings};
-use crate::conversation::{AgentConversation, Call, CallEnd, CheckAttempt, Conversation, StepKind, Turn, TurnKind};
-use crate::event::Outcome;
+use crate::conversation::{AgentConversation, Call, CheckAttempt, Conversation, StepKind, Turn, TurnKind};
+use crate::event::{CallEnd, Outcome};
+use crate::formats::step_view::StepView;
 use crate::message::Usage;
 use crate::plan::PlannedAgent;
 use crate::providers::Model;
@@ -288,13 +290,14 @@ impl Trace<'_> {
             }
         }
         let start = agent.started_at.unwrap_or(self.started_at);
+        let views = agent.steps.iter().filter_map(|step| Some((step.at, StepView::of_step(step)?)));
         Parts {
             name: format!("invoke_agent {name}"),
             kind: SpanKind::Internal,
             start,
             end: agent.last_at.unwrap_or(start),
             attributes,
-            events: agent.steps.iter().filter_map(|step| agent_event(step.at, &step.kind)).collect(),
+            events: views.filter(|(_, view)| view.kind != "note").map(|(at, view)| event(at, &view)).collect(),
             error: outcome_error(agent.finished.as_ref().map(|end| end.outcome)).map(|kind| (kind, String::new())),
         }
     }
@@ -347,21 +350,10 @@ impl Trace<'_> {
                 attributes.push(json_attribute("gen_ai.output.messages", &output_messages(turn)));
             }
         }
-        let retry = |(at, retry): &(Timestamp, crate::providers::Retry)| {
-            let attributes = vec![
-                number_attribute("legwork.attempt", retry.attempt.into()),
-                number_attribute("legwork.wait_ms", retry.wait_ms),
-                text_attribute("legwork.reason", &*retry.reason),
-            ];
-            event(*at, "legwork.retry", attributes)
-        };
-        let mut events: Vec<Event> = turn.retries.iter().map(retry).collect();
         let end = self.end(*at, turn.replied_at, turn.duration_ms, agent);
-        events.extend(
-            turn.discarded
-                .iter()
-                .map(|reason| event(end, "legwork.reply_discarded", vec![text_attribute("legwork.reason", &**reason)])),
-        );
+        let retries = turn.retries.iter().map(|(at, retry)| event(*at, &StepView::of_retry(retry)));
+        let discarded = turn.discarded.iter().map(|why| event(end, &StepView::of_discarded_reply(why)));
+        let events = retries.chain(discarded).collect();
         let unanswered = (turn.stop.is_none() && turn.failed.is_none())
             .then(|| ("interrupted".to_owned(), "there is no reply".to_owned()));
         Parts {
@@ -388,15 +380,17 @@ impl Trace<'_> {
             attributes
                 .extend(call.result.as_ref().map(|result| text_attribute("gen_ai.tool.call.result", whole(result))));
         }
-        // The text of an error is content.
-        let message = || if self.with_content { call.result.as_ref().map(whole) } else { None };
+        let view = StepView::of_call(call);
         let error = match call.end() {
             CallEnd::Succeeded => None,
-            CallEnd::Failed => Some(("tool_error".to_owned(), message().unwrap_or_default())),
-            CallEnd::Refused(limit) => Some(("limit_reached".to_owned(), limit.to_owned())),
-            CallEnd::Interrupted => Some(("interrupted".to_owned(), String::new())),
-            end @ CallEnd::NotRun => Some(("not_run".to_owned(), end.to_string())),
-            end @ CallEnd::NotFinished => Some(("interrupted".to_owned(), end.to_string())),
+            // The text of an error is content.
+            CallEnd::Failed => {
+                let text = call.result.as_ref().filter(|_| self.with_content).map(whole);
+                Some(("tool_error", text.unwrap_or(view.note)))
+            }
+            CallEnd::Refused(_) => Some(("limit_reached", view.note)),
+            CallEnd::NotRun => Some(("not_run", view.note)),
+            CallEnd::Interrupted | CallEnd::NotFinished => Some(("interrupted", view.note)),
         };
         let start = call.started_at.or_else(|| call.child.as_ref()?.started_at).unwrap_or(self.started_at);
         Parts {
@@ -406,7 +400,7 @@ impl Trace<'_> {
             end: self.end(start, call.finished_at, call.duration_ms, agent),
             attributes,
             events: Vec::new(),
-            error,
+            error: error.map(|(kind, message)| (kind.to_owned(), message)),
         }
     }
 
@@ -417,11 +411,12 @@ impl Trace<'_> {
             number_attribute("legwork.check.attempt", attempt.attempt.into()),
         ];
         let end = finished.as_ref().map(|(_, end)| end);
+        let view = StepView::of_check_at(attempt, at);
         attributes.extend(end.and_then(|end| end.exit_code).map(|code| code_attribute("process.exit.code", code)));
         let error = match end {
             Some(end) if end.passed => None,
-            Some(_) => Some(("check_failed".to_owned(), String::new())),
-            None => Some(("interrupted".to_owned(), String::new())),
+            Some(_) => Some(("check_failed".to_owned(), view.note)),
+            None => Some(("interrupted".to_owned(), view.note)),
         };
         Parts {
             name: format!("check {name}"),
@@ -508,41 +503,10 @@ fn outcome_error(outcome: Option<Outcome>) -> Option<String> {
     }
 }
 
-/// The event of a step that isn't a span of its own.
-fn agent_event(at: Timestamp, step: &StepKind) -> Option<Event> {
-    let (name, attributes) = match step {
-        StepKind::ResultTaken => ("legwork.result_taken", Vec::new()),
-        StepKind::LimitReached(hit) => (
-            "legwork.limit_reached",
-            vec![text_attribute("legwork.limit", &*hit.limit), text_attribute("legwork.reason", &*hit.message)],
-        ),
-        StepKind::LimitRaised(limit) => ("legwork.limit_raised", vec![text_attribute("legwork.limit", &**limit)]),
-        StepKind::ModelChanged(changed) => (
-            "legwork.model_changed",
-            vec![text_attribute("legwork.model", &*changed.to), text_attribute("legwork.reason", &*changed.reason)],
-        ),
-        StepKind::Compacted(compacted, _) => (
-            "legwork.context_compacted",
-            vec![
-                number_attribute("legwork.tokens_before", compacted.tokens_before),
-                number_attribute("legwork.tokens_after", compacted.tokens_after),
-            ],
-        ),
-        StepKind::ResultsTruncated(truncated) => (
-            "legwork.results_truncated",
-            vec![
-                number_attribute("legwork.tokens_before", truncated.tokens_before),
-                number_attribute("legwork.tokens_after", truncated.tokens_after),
-            ],
-        ),
-        StepKind::Resumed(resumed) => ("legwork.resumed", vec![text_attribute("legwork.version", &*resumed.version)]),
-        StepKind::Turn(_) | StepKind::Note(_) | StepKind::Checks(_) => return None,
-    };
-    Some(event(at, name, attributes))
-}
-
-fn event(at: Timestamp, name: &str, attributes: Vec<KeyValue>) -> Event {
-    Event { time_unix_nano: nanoseconds(at), name: name.to_owned(), attributes, ..Event::default() }
+/// A step that isn't a span of its own.
+fn event(at: Timestamp, view: &StepView<'_>) -> Event {
+    let attributes = view.facts.iter().map(|(key, value)| fact_attribute(&format!("legwork.{key}"), value)).collect();
+    Event { time_unix_nano: nanoseconds(at), name: format!("legwork.{}", view.kind), attributes, ..Event::default() }
 }
 
 fn nanoseconds(at: Timestamp) -> u64 {

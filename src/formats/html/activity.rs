@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::outline::{AgentOutline, Outline, call_anchor, has_failed};
+use super::outline::{AgentOutline, Outline, call_anchor};
 use crate::conversation::{Conversation, StepKind};
-use crate::providers::Retry;
+use crate::formats::step_view::{Severity, StepView, turn_title};
 
 /// What an agent waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,13 +126,13 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
                 };
                 let mut from = clock.at(step.at);
                 let end = turn.replied_at.map_or(from, |at| clock.at(at));
-                let label = format!("turn {}", turn.number);
-                for (at, Retry { attempt, wait_ms, reason, .. }) in &turn.retries {
+                let label = turn_title(turn);
+                for (at, retry) in &turn.retries {
                     let failed = clock.at(*at);
-                    let next = failed.saturating_add(*wait_ms).min(end.max(failed));
+                    let next = failed.saturating_add(retry.wait_ms).min(end.max(failed));
                     spans.push(span(from, failed, Activity::Model, false, label.clone()));
-                    spans.push(span(failed, next, Activity::Wait, false, format!("{label}: wait before another try")));
-                    let label = format!("{label}: try {attempt} failed: {reason}");
+                    spans.push(span(failed, next, Activity::Wait, false, format!("{label}: waiting to retry")));
+                    let label = format!("{label}: {}", StepView::of_retry(retry).line());
                     marks.push(Mark { at: failed, kind: MarkKind::Retry, label, anchor: anchor.clone() });
                     from = next;
                 }
@@ -143,24 +143,29 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
                     let activity = if call.child.is_some() { Activity::Subagent } else { Activity::Tool };
                     let label = format!("{} {}", call.tool, call.subject);
                     let anchor = call_anchor(anchor, at);
-                    spans.push(Span { anchor, ..span(from, to, activity, has_failed(call), label) });
+                    spans.push(Span { anchor, ..span(from, to, activity, call.end().is_failure(), label) });
                 }
             }
             StepKind::Checks(attempt) => {
-                for (at, (name, started, end)) in attempt.checks.iter().enumerate() {
+                for (at, (_, started, end)) in attempt.checks.iter().enumerate() {
+                    let view = StepView::of_check_at(attempt, at);
                     let from = clock.at(*started);
                     spans.push(Span {
                         from,
                         to: end.as_ref().map_or(from, |(ended, _)| clock.at(*ended)).max(from),
                         activity: Activity::Tool,
-                        has_failed: end.as_ref().is_none_or(|(_, finished)| !finished.passed),
-                        label: format!("check {name}, attempt {}", attempt.attempt),
+                        has_failed: view.severity == Severity::Failure,
+                        label: view.title,
                         anchor: call_anchor(anchor, at),
                     });
                 }
             }
-            StepKind::LimitReached(limit) => marks.push(mark(MarkKind::Limit, limit.message.clone())),
-            StepKind::Resumed(_) => marks.push(mark(MarkKind::Resumed, "resumed".to_owned())),
+            StepKind::LimitReached(_) => {
+                marks.extend(StepView::of_step(step).map(|view| mark(MarkKind::Limit, view.line())))
+            }
+            StepKind::Resumed(_) => {
+                marks.extend(StepView::of_step(step).map(|view| mark(MarkKind::Resumed, view.line())))
+            }
             StepKind::Note(_)
             | StepKind::ResultTaken
             | StepKind::ModelChanged(_)

@@ -31,7 +31,7 @@ use self::timeline::{Lane, MAX_LANES, draw};
 use super::display::serialized_name;
 use super::run_stats;
 use crate::conversation::{Call, Conversation, MAX_SHOWN_CHARS, ReplyBlock, StepKind, Text};
-use crate::event::{Outcome, WorkspaceChanged};
+use crate::event::{CallEnd, Outcome, WorkspaceChanged};
 use crate::plan::{Plan, PlannedAgent};
 use crate::text::{pluralize, sanitize, truncate};
 
@@ -164,9 +164,9 @@ fn size(text: &str) -> (usize, usize) {
 
 fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: usize) -> Value {
     let result = conversation.result.as_ref();
-    let outcome = result.map_or("not finished".to_owned(), |result| result.outcome.to_string());
+    let outcome = result.map_or(CallEnd::NotFinished.to_string(), |result| result.outcome.to_string());
     let journal = TextLimit { chars: MAX_ANSWER_CHARS, file: "result.json" };
-    let (problems, more_problems) = verdict::problems(outline);
+    let (problems, more_problems) = verdict::problems(outline, result.is_some());
     let (hint, resume) = verdict::next_steps(conversation);
     let clock = RunClock::of(conversation, outline);
     let lanes: Vec<Lane> = outline.agents.iter().map(|outlined| lane(outlined, &clock)).collect();
@@ -182,7 +182,7 @@ fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: u
     context! {
         style_hash => HASHES[0].as_str(), script_hash => HASHES[1].as_str(),
         job => conversation.plan.job.as_str(), description => conversation.plan.description.as_deref(),
-        outcome => outcome.replace('_', " "), state, run_id, exit_code => result.map(|result| result.exit_code),
+        outcome, state, run_id, exit_code => result.map(|result| result.exit_code),
         started => start_of(conversation), duration => run_stats::duration(result.map_or(clock.total(), |it| it.duration_ms)),
         reason => verdict::reason(conversation), hint => hint.map(|hint| safe(journal.markdown(&hint, 0))), resume, problems, more_problems,
         missing => conversation.missing.iter().take(MAX_MISSING).cloned().collect::<Vec<_>>(),
@@ -324,7 +324,7 @@ fn agent_context(outlined: &AgentOutline<'_>) -> Value {
     let end = agent.finished.as_ref();
     context! {
         id => agent.id.as_str(), anchor => anchor.as_str(), depth, description => agent.description.as_deref(), model => run_stats::agent_models(agent),
-        outcome => end.map_or("not finished".to_owned(), |end| end.outcome.to_string().replace('_', " ")),
+        outcome => end.map_or(CallEnd::NotFinished.to_string(), |end| end.outcome.to_string()),
         good => end.is_some_and(|end| end.outcome == Outcome::Completed),
         turns => end.map_or(counts.turns, |end| u64::from(end.turns)), calls => end.map_or(counts.calls, |end| end.tool_calls),
         failed => counts.failed_calls, retries => counts.retries,

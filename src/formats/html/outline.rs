@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::conversation::{
-    AgentConversation, Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, TurnKind,
-};
+use crate::conversation::{AgentConversation, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, TurnKind};
 
 /// The agents of a run: each before the subagents that it started, in the order of the calls; orphans last.
 pub(super) struct Outline<'a> {
@@ -50,8 +48,8 @@ impl<'a> Outline<'a> {
         let mut counts = Counts::default();
         for turn in agent.turns() {
             counts.turns += u64::from(turn.is_turn());
-            counts.calls += turn.calls.len() as u64;
-            counts.failed_calls += turn.calls.iter().filter(|call| has_failed(call)).count() as u64;
+            counts.calls += turn.calls.iter().filter(|call| call.end().was_run()).count() as u64;
+            counts.failed_calls += turn.calls.iter().filter(|call| call.end().is_failure()).count() as u64;
             counts.retries += turn.retries.len() as u64;
             counts.refusals += u64::from(turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Refusal(_))));
         }
@@ -76,11 +74,6 @@ impl<'a> Outline<'a> {
 /// The anchor of a call of a turn, or of a check of an attempt; `at` counts from 0.
 pub(super) fn call_anchor(turn: &str, at: usize) -> String {
     format!("{turn}.c{}", at + 1)
-}
-
-/// Whether a call failed, or has no result of its tool.
-pub(super) fn has_failed(call: &Call) -> bool {
-    call.end() != CallEnd::Succeeded
 }
 
 /// Whether a check of an attempt failed or didn't end.

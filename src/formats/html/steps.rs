@@ -7,16 +7,14 @@ use serde_json::Value as Json;
 
 use super::bounded_writer::BoundedWriter;
 use super::escape::escape;
-use super::outline::{AgentOutline, Outline, call_anchor, checks_failed, has_failed};
+use super::outline::{AgentOutline, Outline, call_anchor, checks_failed};
 use super::text_blocks::TextLimit;
-use super::verdict::failure;
-use crate::conversation::{
-    Call, CallEnd, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
-};
-use crate::event::{MergedChanges, Outcome};
+use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
+use crate::event::{CallEnd, MergedChanges, Outcome};
 use crate::formats::run_stats;
+use crate::formats::step_view::{Severity, StepView, checks_title, notes_after_reply, notes_before_reply, turn_title};
 use crate::journal::journal_file;
-use crate::message::{StopReason, Usage};
+use crate::message::Usage;
 use crate::text::{pluralize, truncate};
 
 /// The place of a subagent in its call.
@@ -27,10 +25,10 @@ const MAX_SUBJECT_CHARS: usize = 160;
 const MAX_FIELDS: usize = 40;
 /// A failed call shows at least this much of its texts.
 const MIN_FAILED_CHARS: usize = 2_000;
-/// The most blocks of a reply, failed tries of a request, and checks of an attempt that are shown. Only planted journals have
+/// The most blocks of a reply, notes about a request, and checks of an attempt that are shown. Only planted journals have
 /// more.
 const MAX_BLOCKS: usize = 500;
-const MAX_TRIES: usize = 100;
+const MAX_NOTES: usize = 100;
 const MAX_CHECKS: usize = 500;
 /// A field that is longer gets a block of its own.
 const MAX_INLINE_CHARS: usize = 100;
@@ -126,44 +124,20 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
         limit: &TextLimit<'_>,
     ) -> io::Result<String> {
         let agent = outlined.agent.id.as_str();
-        let note = |kind: &str, title: String, body: Option<String>, failed: bool| {
-            self.render("note.html", context! { anchor, agent, kind, title, body => body.map(safe), failed })
-        };
         match &step.kind {
-            StepKind::Turn(turn) => self.turn(agent, turn, anchor, level, limit),
+            StepKind::Turn(turn) => return self.turn(agent, turn, anchor, level, limit),
             StepKind::Checks(attempt) => {
-                self.render("checks.html", checks_context(self.conversation, attempt, anchor, agent, limit))
+                return self.render("checks.html", checks_context(self.conversation, attempt, anchor, agent, limit));
             }
-            StepKind::Note(text) => note("note", "legwork to the model".into(), Some(limit.block(text)), false),
-            StepKind::ModelChanged(event) => {
-                note("limit", format!("Fallback: {}", run_stats::model_change(event)), None, true)
-            }
-            StepKind::ResultsTruncated(event) => {
-                note("compaction", format!("Compaction: {}", run_stats::truncation_summary(event)), None, false)
-            }
-            StepKind::Compacted(event, summary) => {
-                let title = format!("Compaction: {}", run_stats::compaction_summary(event));
-                let body = format!(
-                    "<details><summary>Summary that the model continues with</summary>{}</details>",
-                    limit.block(summary)
-                );
-                note("compaction", title, Some(body), false)
-            }
-            StepKind::ResultTaken => note("note", format!("Result: {}", run_stats::RESULT_TAKEN_NOTE), None, false),
-            StepKind::LimitReached(limit) => {
-                note("limit", format!("Limit {}: {}", limit.limit, limit.message), None, true)
-            }
-            StepKind::LimitRaised(limit) => {
-                note("resumed", format!("Limit {limit} raised: {}", run_stats::LIMIT_RAISED_NOTE), None, false)
-            }
-            StepKind::Resumed(resumed) => {
-                let limits: Vec<String> =
-                    resumed.limits.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let with = if limits.is_empty() { String::new() } else { format!(", with {}", limits.join(", ")) };
-                let title = format!("Resumed at {}{with}", step.at.strftime("%Y-%m-%d %H:%M:%S UTC"));
-                note("resumed", title, None, false)
-            }
+            _ => {}
         }
+        let Some(view) = StepView::of_step(step) else { return Ok(String::new()) };
+        let body = view.block.map(|(heading, text)| match heading {
+            "" => limit.block(text),
+            _ => format!("<details><summary>{}</summary>{}</details>", escape(heading), limit.block(text)),
+        });
+        let (kind, title, failed) = (view.kind, view.line(), view.severity == Severity::Failure);
+        self.render("note.html", context! { anchor, agent, kind, title, body => body.map(safe), failed })
     }
 
     fn turn(&self, agent: &str, turn: &Turn, anchor: &str, level: usize, limit: &TextLimit<'_>) -> io::Result<String> {
@@ -194,52 +168,42 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
             let unnamed = turn.calls.iter().enumerate().filter(|(at, _)| !shown[*at]);
             blocks.extend(unnamed.map(|(at, call)| self.call(call, &call_anchor(anchor, at), limit)));
         }
-        let retries: Vec<Value> = turn.retries.iter().take(MAX_TRIES).map(|(_, retry)| {
-            context! { attempt => retry.attempt, reason => retry.reason.as_str(), wait => run_stats::duration(retry.wait_ms) }
-        }).collect();
-        let more_tries = turn.retries.len() - retries.len();
-        let (title, explanation) = match turn.kind {
-            TurnKind::Turn => (format!("Turn {}", turn.number), None),
-            TurnKind::FinalReply => {
-                ("Final reply".to_owned(), Some("a request without tools after a limit; not a turn"))
-            }
-            TurnKind::Summary => ("Request for a summary".to_owned(), Some("compaction; not a turn")),
+        let has_ended = self.conversation.result.is_some();
+        let note = |view: &StepView<'_>| {
+            context! { text => view.line(), failed => view.severity == Severity::Failure, is_retry => view.kind == "retry" }
         };
-        let stop = match &turn.stop {
-            Some(StopReason::MaxTokens) => Some("cut off by max_tokens".to_owned()),
-            Some(StopReason::ContextFull) => Some("cut off by the context window".to_owned()),
-            Some(StopReason::Other(reason)) => Some(format!("stopped: {reason}")),
-            Some(StopReason::Refusal) => Some("refused".to_owned()),
-            _ => None,
+        let before = notes_before_reply(turn, has_ended);
+        let after = notes_after_reply(turn);
+        let explanation = match turn.kind {
+            TurnKind::Turn => None,
+            TurnKind::FinalReply => Some("a request without tools after a limit; not a turn"),
+            TurnKind::Summary => Some("compaction; not a turn"),
         };
-        let is_open = turn.failed.is_none() && turn.replied_at.is_none();
+        let has_failed = before.iter().chain(&after).any(|view| view.severity == Severity::Failure)
+            || turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Refusal(_)));
         self.render(
             "turn.html",
             context! {
-                anchor, agent, level, title, explanation, retries, more_tries, blocks, more_blocks, stop,
-                file => limit.file,
-                no_summary => unusable_summary(turn), failed => turn.failed.as_deref(), discarded => turn.discarded.as_deref(), is_open,
-                is_empty => turn.is_empty, meta => turn_meta(turn), request_id => turn.request_id.as_deref(),
-                has_failed => turn.failed.is_some() || turn.discarded.is_some() || !turn.retries.is_empty()
-                    || unusable_summary(turn).is_some()
-                    || turn.blocks.iter().any(|block| matches!(block, ReplyBlock::Refusal(_))),
+                anchor, agent, level, title => turn_title(turn), explanation, blocks, more_blocks, has_failed,
+                before => before.iter().take(MAX_NOTES).map(note).collect::<Vec<_>>(),
+                more_notes => before.len().saturating_sub(MAX_NOTES),
+                after => after.iter().map(note).collect::<Vec<_>>(),
+                file => limit.file, meta => turn_meta(turn), request_id => turn.request_id.as_deref().filter(|_| turn.failed.is_some()),
             },
         )
     }
 
     fn call(&self, call: &Call, anchor: &str, limit: &TextLimit<'_>) -> Value {
-        let failed = has_failed(call);
+        let view = StepView::of_call(call);
+        let failed = view.severity == Severity::Failure;
         let limit = TextLimit { chars: if failed { limit.chars.max(MIN_FAILED_CHARS) } else { limit.chars }, ..*limit };
-        let end = call.end();
-        let is_done = matches!(end, CallEnd::Succeeded | CallEnd::Failed);
-        let status = failed.then(|| end.to_string());
         let outlined = call
             .child
             .as_ref()
             .and_then(|child| self.outline.agents.iter().find(|outlined| std::ptr::eq(outlined.agent, &**child)));
         let result = match &call.result {
             Some(result) => limit.block(result),
-            None => format!("<p class=\"cut\">{}</p>", escape(&failure(call))),
+            None => format!("<p class=\"cut\">{}</p>", escape(&view.note)),
         };
         context! {
             kind => "call", anchor, tool => call.tool.as_str(),
@@ -248,7 +212,7 @@ impl<'c, 'a> ConversationWriter<'c, 'a> {
                 (Some(child), false) => format!("{}: {}", child.id, truncate::ellipsize(&call.subject, MAX_SUBJECT_CHARS)),
                 (None, _) => truncate::ellipsize(&call.subject, MAX_SUBJECT_CHARS),
             },
-            failed, status, time => is_done.then(|| run_stats::duration(call.duration_ms)),
+            failed, status => view.note, time => view.duration_ms.map(run_stats::duration),
             about => outlined.map(agent_about),
             inner_failures => outlined.map_or(0, |outlined| outlined.counts.failed_calls),
             ended_badly => call.child.as_ref().is_some_and(|child| {
@@ -274,22 +238,20 @@ pub(super) fn checks_context(
         .checks
         .iter()
         .take(MAX_CHECKS)
-        .map(|(name, _, end)| {
+        .enumerate()
+        .map(|(at, (name, _, end))| {
             let command =
                 conversation.plan.checks.iter().find(|check| check.name == *name).map(|check| check.run.trim());
-            let (verdict, passed) = match end {
-                None => ("not finished".to_owned(), false),
-                Some((_, end)) => (run_stats::check_verdict(end.passed, end.exit_code), end.passed),
-            };
+            let view = StepView::of_check_at(attempt, at);
             context! {
-                name => name.as_str(), verdict, passed, command,
-                time => end.as_ref().map(|(_, end)| run_stats::duration(end.duration_ms)),
+                name => name.as_str(), verdict => view.note, passed => view.severity == Severity::Normal, command,
+                time => view.duration_ms.map(run_stats::duration),
                 output => end.as_ref().map(|(_, end)| safe(limit.plain(&end.output))),
             }
         })
         .collect();
     let more = attempt.checks.len() - checks.len();
-    context! { anchor, agent, attempt => attempt.attempt, checks, more, failed => checks_failed(attempt) }
+    context! { anchor, agent, title => checks_title(attempt), checks, more, failed => checks_failed(attempt) }
 }
 
 /// The number of agents that a step started.
@@ -306,23 +268,17 @@ fn agent_about(outlined: &AgentOutline<'_>) -> String {
     let mut parts = Vec::new();
     match &agent.finished {
         Some(end) => {
-            parts.push(end.outcome.to_string().replace('_', " "));
+            parts.push(end.outcome.to_string());
             parts.push(run_stats::agent_summary(end.turns, end.tool_calls, &end.usage, end.duration_ms));
             parts.extend(end.cost_usd.map(|cost| run_stats::cost(Some(cost))));
         }
         None => {
-            parts.push("not finished".to_owned());
+            parts.push(CallEnd::NotFinished.to_string());
             parts.push(pluralize(outlined.counts.turns, "turn"));
             parts.push(pluralize(outlined.counts.calls, "tool call"));
         }
     }
     parts.join(", ")
-}
-
-/// Why the reply to a request for a summary can't be used, if it can't.
-fn unusable_summary(turn: &Turn) -> Option<&'static str> {
-    let has_reply = turn.replied_at.is_some() && turn.failed.is_none();
-    turn.unusable_summary_reason().filter(|_| turn.kind == TurnKind::Summary && has_reply)
 }
 
 /// Tokens, cost and time of a turn.
@@ -362,14 +318,10 @@ fn merged(merged: &MergedChanges) -> Vec<String> {
 
 fn dropped_step(step: &Step) -> String {
     let what = match &step.kind {
-        StepKind::Turn(turn) if turn.replied_at.is_none() => {
-            format!("request for turn {}, sent again later", turn.number)
-        }
-        StepKind::Turn(turn) => format!("turn {}, {}", turn.number, turn_meta(turn)),
-        StepKind::LimitReached(limit) => format!("limit {}", limit.limit),
-        StepKind::Note(_) => "a note to the model".to_owned(),
-        StepKind::Checks(attempt) => format!("checks, attempt {}", attempt.attempt),
-        _ => "compaction".to_owned(),
+        StepKind::Turn(turn) if turn.replied_at.is_none() => format!("{}, sent again later", turn_title(turn)),
+        StepKind::Turn(turn) => format!("{}, {}", turn_title(turn), turn_meta(turn)),
+        StepKind::Checks(attempt) => checks_title(attempt),
+        _ => StepView::of_step(step).map(|view| view.title).unwrap_or_default(),
     };
     format!("{}: {what}", step.at.strftime("%H:%M:%S"))
 }
@@ -396,7 +348,7 @@ fn input(call: &Call, limit: &TextLimit<'_>) -> String {
         };
         let name = escape(name);
         if shown.contains('\n') || shown.chars().count() > MAX_INLINE_CHARS {
-            html += &format!("<p class=\"field\">{name}</p>{}", limit.block(&Text { shown, omitted_chars: 0 }));
+            html += &format!("<p class=\"field\">{name}</p>{}", limit.block(&Text::whole(shown)));
         } else {
             html += &format!("<p class=\"field\">{name} <code>{}</code></p>", escape(&shown));
         }

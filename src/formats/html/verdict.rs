@@ -2,15 +2,17 @@
 
 use minijinja::{Value, context};
 
-use super::outline::{Outline, call_anchor, checks_failed, has_failed};
-use crate::conversation::{Call, CallEnd, Conversation, ReplyBlock, StepKind, Turn};
-use crate::event::{LimitReached, Outcome, PARENT, RunResult};
+use super::outline::{AgentOutline, Outline, call_anchor};
+use crate::conversation::{Conversation, StepKind};
+use crate::event::{LimitReached, Outcome, RunResult};
+use crate::formats::problems::{Problem, problems_of};
 use crate::formats::run_stats;
 use crate::text::{pluralize, truncate};
 
 /// The most problems that are listed.
 const MAX_PROBLEMS: usize = 100;
 const MAX_EXCERPT_CHARS: usize = 220;
+const MAX_TITLE_CHARS: usize = 120;
 
 /// Why the run ended, in a sentence or two.
 pub(super) fn reason(conversation: &Conversation) -> String {
@@ -102,84 +104,21 @@ fn raised_limit(conversation: &Conversation, outcome: Outcome) -> Option<String>
 }
 
 /// What went wrong, in the order of the conversation, and how much more there is.
-pub(super) fn problems(outline: &Outline<'_>) -> (Vec<Value>, usize) {
-    let mut problems = Vec::new();
-    let mut count = 0_usize;
-    for outlined in &outline.agents {
-        let mut add = |anchor: &str, title: String, text: &str, turn: Option<&Turn>| {
-            count += 1;
-            if problems.len() < MAX_PROBLEMS {
-                problems.push(context! {
-                    agent => outlined.agent.id.as_str(), anchor, title, excerpt => excerpt(text),
-                    turn => turn.map(|turn| turn.number), cost => turn.and_then(|turn| turn.cost_usd).map(|cost| run_stats::cost(Some(cost))),
-                });
-            }
-        };
-        for (step, anchor) in outlined.agent.steps.iter().zip(&outlined.steps) {
-            match &step.kind {
-                StepKind::Turn(turn) => {
-                    if let [.., (_, last)] = turn.retries.as_slice() {
-                        let tries = pluralize(turn.retries.len() as u64, "try").replace("trys", "tries");
-                        add(anchor, format!("{tries} of a request failed"), &last.reason, Some(turn));
-                    }
-                    if let Some(why) = &turn.failed {
-                        add(anchor, "no reply".to_owned(), why, Some(turn));
-                    }
-                    if let Some(why) = &turn.discarded {
-                        add(anchor, "reply discarded".to_owned(), why, Some(turn));
-                    }
-                    for block in &turn.blocks {
-                        if let ReplyBlock::Refusal(why) = block {
-                            add(anchor, "the model refused".to_owned(), &why.shown, Some(turn));
-                        }
-                    }
-                    for (at, call) in turn.calls.iter().enumerate().filter(|(_, call)| has_failed(call)) {
-                        let subject = truncate::ellipsize(&call.subject, 80);
-                        let title = format!("{} {subject}", call.tool).trim_end().to_owned();
-                        add(&call_anchor(anchor, at), title, &failure(call), Some(turn));
-                    }
-                }
-                StepKind::Checks(attempt) if checks_failed(attempt) => {
-                    for (at, (name, _, end)) in attempt.checks.iter().enumerate() {
-                        let anchor = &call_anchor(anchor, at);
-                        let title = format!("check {name}, attempt {}", attempt.attempt);
-                        match end {
-                            None => add(anchor, title, "It didn't end.", None),
-                            Some((_, end)) if !end.passed => add(anchor, title, last_line(&end.output), None),
-                            Some(_) => {}
-                        }
-                    }
-                }
-                StepKind::LimitReached(limit) => {
-                    add(anchor, format!("limit {}", limit.limit), &limit.message, None);
-                }
-                _ => {}
-            }
+pub(super) fn problems(outline: &Outline<'_>, has_ended: bool) -> (Vec<Value>, usize) {
+    let mut all = outline.agents.iter().flat_map(|outlined| {
+        problems_of(outlined.agent, has_ended).into_iter().map(move |problem| (outlined, problem))
+    });
+    let row = |(outlined, problem): (&AgentOutline<'_>, Problem<'_>)| {
+        let step = problem.step.and_then(|step| outlined.steps.get(step)).unwrap_or(&outlined.anchor);
+        let anchor = problem.part.map_or_else(|| step.clone(), |part| call_anchor(step, part));
+        let cost = problem.turn.and_then(|turn| turn.cost_usd).map(|cost| run_stats::cost(Some(cost)));
+        context! {
+            agent => outlined.agent.id.as_str(), anchor, title => truncate::ellipsize(&problem.view.line(), MAX_TITLE_CHARS),
+            excerpt => excerpt(&problem.text.shown), turn => problem.turn.map(|turn| turn.number), cost,
         }
-        let finished = outlined.agent.finished.as_ref().filter(|finished| finished.outcome != Outcome::Completed);
-        if let Some(finished) = finished.filter(|_| outlined.agent.id != PARENT) {
-            add(
-                &outlined.anchor,
-                format!("ended with {}", finished.outcome).replace('_', " "),
-                finished.refusal.as_deref().unwrap_or(""),
-                None,
-            );
-        }
-    }
-    (problems, count - count.min(MAX_PROBLEMS))
-}
-
-/// Why a call has no good result.
-pub(super) fn failure(call: &Call) -> String {
-    match (call.end(), &call.result) {
-        (CallEnd::Succeeded | CallEnd::Failed, Some(result)) => result.shown.clone(),
-        (CallEnd::Interrupted, _) => format!("{}: its effect is unknown", CallEnd::Interrupted),
-        (end, _) => end.to_string(),
-    }
-}
-
-fn last_line(text: &str) -> &str {
-    text.trim_end().lines().next_back().unwrap_or_default()
+    };
+    let rows = all.by_ref().take(MAX_PROBLEMS).map(row).collect();
+    (rows, all.count())
 }
 
 /// The beginning of a text on one line.
