@@ -2,7 +2,7 @@
 
 use crate::diagnostic::{Diagnostic, rule};
 use crate::job::SubagentWorkspace;
-use crate::tools::TOOLS;
+use crate::tools::may_change_files;
 use crate::yaml::NodeKind;
 
 use super::{Lint, LintContext};
@@ -66,15 +66,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Tools that aren't read-only, but change no file.
-const NON_FILE_TOOLS: [&str; 2] = ["task", "todo"];
-
 /// Reports copies of the workspace in which nothing can change. An unknown tool may be one that writes.
 fn unused_own_workspaces(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-    let may_change_files = |name: &str| match TOOLS.iter().find(|tool| tool.name == name) {
-        Some(tool) => !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name),
-        None => true,
-    };
     for agent in subject.job.agents().filter(|_| subject.is_complete) {
         let own = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
         let is_unused = !agent.tools.iter().any(|tool| may_change_files(tool.value.name()));

@@ -3,6 +3,7 @@
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
 use crate::job::{Job, Network, ToolEntry};
 use crate::tools::bash::is_unrestricted;
+use crate::tools::{builtin, starts_commands};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext};
@@ -22,7 +23,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     });
     let by_server = || {
         let server = tools().find_map(|tool| networked_server(tool, job))?;
-        let reader = tools().find(|tool| READERS.contains(&tool.value.name()))?;
+        let reader = tools().find(|tool| builtin(tool.value.name()).is_some_and(|tool| tool.reads_content))?;
         let help = "remove one of the three: a server without `network: open`, agents that read no files, or another job \
                     that processes the text first";
         Some((server, (super::tools::name_place(reader), "can read the files of the workspace"), help))
@@ -38,9 +39,6 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     );
 }
 
-/// The tools whose results are the content of files.
-const READERS: &[&str] = &["bash", "grep", "read_file"];
-
 /// The place where an agent gets tools of a server that reaches a network.
 fn networked_server(tool: &Spanned<ToolEntry>, job: &Job) -> Option<SourceSpan> {
     let ToolEntry::Server(entry) = &tool.value else { return None };
@@ -53,8 +51,8 @@ fn networked_server(tool: &Spanned<ToolEntry>, job: &Job) -> Option<SourceSpan> 
 fn unrestricted_bash(tool: &Spanned<ToolEntry>) -> Option<(SourceSpan, &'static str)> {
     let whole = || Some((super::tools::name_place(tool), "can read everything that commands can see"));
     match &tool.value {
-        ToolEntry::Name(name) if name == "bash" => whole(),
-        ToolEntry::Options { name, options } if name.value == "bash" && !options.is_incomplete() => {
+        ToolEntry::Name(name) if starts_commands(name) => whole(),
+        ToolEntry::Options { name, options } if starts_commands(&name.value) && !options.is_incomplete() => {
             match options.get("allow") {
                 None => whole(),
                 Some(rules) => {

@@ -193,7 +193,7 @@ pub(super) fn bash_entry(rules: &[&str]) -> Option<String> {
     let options = format!("{{ allow: [{}] }}", rules.join(", "));
     let source = crate::diagnostic::Source::new("entry", options.as_str());
     let node = yaml::read::<Node>(&source).into_result().ok()?;
-    let bash = TOOLS.iter().find(|tool| tool.name == "bash")?;
+    let bash = TOOLS.iter().find(|tool| tool.starts_commands)?;
     (bash.parse_options)(Some(&node)).into_result().ok()?;
     Some(format!("bash: {options}"))
 }

@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest
 use crate::job::{Agent, Job, ToolEntry};
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
-use crate::tools::{Builtin, TOOLS};
+use crate::tools::{self, Builtin, TOOLS, starts_commands};
 use crate::yaml::{Node, Spanned};
 
 use super::foreign_names::help_for_tool;
@@ -56,7 +56,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 }
 
 fn builtin(entry: &Spanned<ToolEntry>) -> Option<&'static Builtin> {
-    TOOLS.iter().find(|tool| tool.name == entry.value.name())
+    tools::builtin(entry.value.name())
 }
 
 /// Whether an entry names a built-in tool, or is for a tool server.
@@ -96,7 +96,7 @@ fn report_unknown(job: &Job, agent: &Agent<'_>, findings: &mut Vec<Diagnostic>) 
         return;
     }
     let bash_rules = agent.tools.iter().filter_map(|entry| match split_rule(entry.value.name()) {
-        (name, Some(rule)) if tool_for_alias(name).is_some_and(|(tool, _)| tool == "bash") => Some(rule),
+        (name, Some(rule)) if tool_for_alias(name).is_some_and(|(tool, _)| starts_commands(tool)) => Some(rule),
         _ => None,
     });
     let mut list = ToolList {
@@ -144,7 +144,7 @@ impl ToolList<'_> {
         };
         match (tool_for_alias(name).or_else(near), rule) {
             (Some(("task", _)), Some(rule)) if !rule.is_empty() && rule != "*" => self.task_entry(entry, rule),
-            (Some(("bash", _)), Some(_)) => self.bash_rules_entry(entry),
+            (Some((tool, _)), Some(_)) if starts_commands(tool) => self.bash_rules_entry(entry, tool),
             (Some((tool, _)), Some(_)) => unknown_tool(entry)
                 .help(format!("its name here is `{tool}`, and it takes no rules: write only the name")),
             (Some((tool, is_certain)), None) => self.tool(entry, tool, is_certain),
@@ -212,14 +212,14 @@ impl ToolList<'_> {
     }
 
     /// `Bash(rule)`.
-    fn bash_rules_entry(&mut self, entry: &Spanned<ToolEntry>) -> Diagnostic {
+    fn bash_rules_entry(&mut self, entry: &Spanned<ToolEntry>, tool: &'static str) -> Diagnostic {
         let finding = unknown_tool(entry);
         let rules = &self.rules[..self.rules.len().min(MAX_RULES)];
         let several = self.rules.len() > 1;
         if std::mem::replace(&mut self.has_reported_rules, true) {
             return finding.help("its rule belongs in the single entry for `bash`");
         }
-        let is_new = self.listed_tools.insert("bash");
+        let is_new = self.listed_tools.insert(tool);
         let Some(whole) = bash_entry(rules) else {
             let help = "allow commands like this: `bash: { allow: [\"git diff *\"] }`; `*` can only be the last word";
             return finding.help(help);

@@ -7,6 +7,7 @@ use crate::job::{
     Duration, InputType, Job, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables,
 };
 use crate::template::{TagPurpose, stray_tags};
+use crate::tools::starts_commands;
 use crate::yaml::Node;
 
 use super::{Lint, LintContext};
@@ -64,7 +65,8 @@ fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 
 /// Whether any agent or check runs commands.
 fn has_commands(job: &Job) -> bool {
-    !job.checks.is_empty() || job.agents().any(|agent| agent.tools.iter().any(|tool| tool.value.name() == "bash"))
+    !job.checks.is_empty()
+        || job.agents().any(|agent| agent.tools.iter().any(|tool| starts_commands(tool.value.name())))
 }
 
 /// Reports variables and network access that no command can use.
@@ -121,7 +123,7 @@ fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnosti
     }
     for tool in job.agents().flat_map(|agent| agent.tools) {
         let ToolEntry::Options { name, options } = &tool.value else { continue };
-        let Some(timeout) = options.get("timeout").filter(|_| name.value == "bash") else { continue };
+        let Some(timeout) = options.get("timeout").filter(|_| starts_commands(&name.value)) else { continue };
         let duration = timeout.as_str().and_then(|text| Duration::parse(text).ok());
         if duration.is_some_and(|duration| duration.get().as_secs() > limit) {
             report(timeout, "a command");

@@ -34,7 +34,7 @@ use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::MAX_RESULT_CHARS;
-use crate::tools::{ServerTool, TOOLS, Tool, ToolGrant, ToolSpec};
+use crate::tools::{ServerTool, Tool, ToolGrant, ToolSpec, builtin, may_change_files, starts_commands};
 
 pub use build::RunContext;
 pub use cost_bound::CostBound;
@@ -51,9 +51,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// The version of the files of a record: the journal's lines, `plan.json` and `result.json`.
 pub const FORMAT: u32 = 2;
-
-/// Tools that aren't read-only, but change no file.
-const NON_FILE_TOOLS: [&str; 3] = ["task", "todo", "submit_result"];
 
 /// The greatest length of a subagent's data. It must fit into the tool result of its parent, with the outcome.
 const MAX_RETURNED: usize = MAX_RESULT_CHARS - 1_000;
@@ -141,13 +138,9 @@ impl Plan {
 
     /// Whether some agent or check can change files of the workspace.
     pub fn changes_files(&self) -> bool {
-        let changes = |grant: &ToolGrant| {
-            let known = TOOLS.iter().find(|tool| tool.name == grant.name);
-            known.is_none_or(|tool| !tool.reads_only && !NON_FILE_TOOLS.contains(&tool.name))
-        };
         self.active_checks().next().is_some()
             || self.starts_servers()
-            || self.agents().flat_map(|agent| &agent.tools).any(changes)
+            || self.agents().flat_map(|agent| &agent.tools).any(|grant| may_change_files(&grant.name))
     }
 
     /// Whether a call names a tool that the agent doesn't have, or a subagent that doesn't exist.
@@ -194,8 +187,12 @@ impl Plan {
 
     /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
-        let is_bash = |agent: &PlannedAgent| agent.tools.iter().any(|tool| tool.name == "bash");
-        self.active_checks().next().is_some() || self.starts_servers() || self.agents().any(is_bash)
+        self.active_checks().next().is_some() || self.starts_servers() || self.has_commands()
+    }
+
+    /// Whether any agent has a tool that starts commands.
+    pub fn has_commands(&self) -> bool {
+        self.agents().flat_map(|agent| &agent.tools).any(|grant| starts_commands(&grant.name))
     }
 
     /// Whether any tool server is a program.
@@ -305,7 +302,7 @@ impl Plan {
             if grant.name == Task::NAME {
                 return Ok(Box::new(self.task_tool()) as Box<dyn Tool>);
             }
-            let known = TOOLS.iter().find(|tool| tool.name == grant.name);
+            let known = builtin(&grant.name);
             (known.ok_or_else(|| format!("there is no tool `{}`", grant.name))?.build)(&grant.options)
         };
         let mut tools = agent.tools.iter().map(granted).collect::<Result<Vec<_>, String>>()?;

@@ -112,24 +112,21 @@ impl Model {
         }
         let Some((vendor, _)) = identify_vendor(&self.name) else { return MediaSupport::default() };
         let found = self.capabilities();
-        // Few servers with the Chat Completions API take PDFs.
-        let is_at_openai = vendor == openai_platform::VENDOR
-            && !self.name.contains('/')
-            && self.server.as_ref().is_none_or(|server| server.is_official);
-        let is_common = self.spec().is_some_and(|spec| spec.is_common_api);
+        // The vendor's own server takes what few other servers with its API do.
+        let is_at_home = !self.name.contains('/') && self.server.as_ref().is_none_or(|server| server.is_official);
+        let takes_pdfs = self.spec().is_none_or(|spec| spec.takes_pdfs || (is_at_home && spec.vendor == vendor));
         MediaSupport {
             images: found.image_tokens.is_some(),
             gifs: found.image_tokens.is_some() && self.takes_gifs(),
-            pdfs: found.pdf_page_tokens.is_some() && (!is_common || is_at_openai),
+            pdfs: found.pdf_page_tokens.is_some() && takes_pdfs,
         }
     }
 
-    /// Whether it takes GIF images if it takes images: all but Gemini models
-    /// (<https://ai.google.dev/gemini-api/docs/image-understanding>).
+    /// Whether it takes GIF images if it takes images: its API and that of its vendor do.
     pub fn takes_gifs(&self) -> bool {
-        let is_gemini = |vendor| vendor == gemini::SPEC.vendor;
-        !self.spec().is_some_and(|spec| is_gemini(spec.vendor))
-            && !identify_vendor(&self.name).is_some_and(|(vendor, _)| is_gemini(vendor))
+        let vendor = identify_vendor(&self.name).map(|(vendor, _)| vendor);
+        let of_vendor = PROVIDERS.iter().find(|spec| Some(spec.vendor) == vendor);
+        self.spec().into_iter().chain(of_vendor).all(|spec| spec.takes_gifs)
     }
 
     /// The tokens that an image or a document takes, estimated.
@@ -142,12 +139,10 @@ impl Model {
         Capabilities::of(vendor, name)
     }
 
-    /// Whether its server can keep the start of a prompt in a cache for an hour, if the request asks for it: Claude with the
-    /// Messages API (<https://platform.claude.com/docs/en/build-with-claude/prompt-caching>).
+    /// Whether its server can keep the start of a prompt in a cache for an hour, if the request asks for it.
     pub fn has_hour_cache(&self) -> bool {
-        let vendor = anthropic::SPEC.vendor;
-        let is_claude = identify_vendor(&self.name).is_some_and(|(maker, _)| maker == vendor);
-        is_claude && self.spec().is_some_and(|spec| spec.vendor == vendor)
+        let vendor = identify_vendor(&self.name).map(|(vendor, _)| vendor);
+        self.spec().is_some_and(|spec| spec.has_hour_cache && Some(spec.vendor) == vendor)
     }
 
     /// Whether its thinking may be sent back only if the preceding messages are unchanged.

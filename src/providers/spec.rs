@@ -31,6 +31,12 @@ pub struct ProviderSpec {
     pub is_common_api: bool,
     /// Returns all requested options that the model, or the API, is known not to support.
     pub unsupported_options: fn(&RequestOptions<'_>) -> Vec<UnsupportedOption>,
+    /// Whether its API takes GIF images, if a model takes images.
+    pub takes_gifs: bool,
+    /// Whether its API takes PDFs wherever it is served, if a model takes them.
+    pub takes_pdfs: bool,
+    /// Whether its API can keep the start of a prompt in a cache for an hour, for models of its vendor.
+    pub has_hour_cache: bool,
     /// The vendor of its models in the price table; empty for none.
     pub vendor: &'static str,
     /// Connects without sending anything; a missing or malformed key is reported here.

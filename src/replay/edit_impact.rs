@@ -14,9 +14,9 @@ use crate::message::StopReason;
 use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::providers::ProviderErrorKind;
-use crate::tools::Tool;
 use crate::tools::skill::SkillTool;
 use crate::tools::task::Task;
+use crate::tools::{Tool, starts_commands};
 
 /// All such places. An agent can have several.
 pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) -> Vec<ReplayDifference> {
@@ -65,7 +65,7 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
             report(tool.name == Task::NAME && has_other_subagents, "the list of subagents changed", &is_call);
             let has_other_commands = recorded.env != edited.env || recorded.network != edited.network;
             let why = "the environment or the network of commands changed";
-            report(tool.name == "bash" && has_other_commands, why, &is_call);
+            report(starts_commands(&tool.name) && has_other_commands, why, &is_call);
         }
         let bodies = |plan: &Plan, skills: &[String]| {
             plan.files.skills_of(skills).map(|skill| skill.body.clone()).collect::<Vec<_>>()

@@ -296,8 +296,7 @@ impl Running<'_> {
         if let Err(tampered) = servers_end {
             end.replace_success(|| EnvironmentError::Tampered(tampered).into());
         }
-        let has_bash = plan.agents().flat_map(|agent| &agent.tools).any(|grant| grant.name == "bash");
-        if has_bash || plan.starts_servers() {
+        if plan.has_commands() || plan.starts_servers() {
             let Protected { repositories, git_folders, records } = &self.protected;
             let time = plan.limits.wall_clock_ms.map(Duration::from_millis);
             let time = time.map(|time| time.saturating_sub(self.elapsed + self.begun.elapsed()));

@@ -23,6 +23,7 @@ const TOOL: FileTool<EditFileInput> = FileTool {
      without the line numbers that read_file adds. It must be unique in the file unless `replace_all` is true. If the \
      file has changed since you read it, read it again first.",
     reads_only: false,
+    reads_content: false,
     run: edit,
 };
 

@@ -30,6 +30,8 @@ pub(super) struct FileTool<I, O = String> {
     /// The description for the model.
     pub(super) description: &'static str,
     pub(super) reads_only: bool,
+    /// Whether its results have the content of files.
+    pub(super) reads_content: bool,
     /// Performs a call on a blocking thread.
     pub(super) run: fn(&I, &FileCall) -> Result<O, ToolError>,
 }
@@ -53,6 +55,9 @@ impl<I, O> FileTool<I, O> {
         Builtin {
             name: self.name,
             reads_only: self.reads_only,
+            starts_commands: false,
+            changes_files: !self.reads_only,
+            reads_content: self.reads_content,
             parent_only: false,
             subject_field: Some(subject_field),
             parse_options: no_options,

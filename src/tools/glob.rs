@@ -23,6 +23,7 @@ const TOOL: FileTool<GlobInput> = FileTool {
      files ignore, and hidden files unless the pattern names them (`.github/**`). Without `**`, the pattern also \
      matches folders, which end in `/`: `*` lists a folder.",
     reads_only: true,
+    reads_content: false,
     run: find,
 };
 

@@ -49,6 +49,21 @@ pub static TOOLS: &[Builtin] = &[
     task::BUILTIN,
 ];
 
+/// The built-in tool with this name.
+pub fn builtin(name: &str) -> Option<&'static Builtin> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// Whether a tool starts commands.
+pub fn starts_commands(name: &str) -> bool {
+    builtin(name).is_some_and(|tool| tool.starts_commands)
+}
+
+/// Whether a tool can change files of the workspace. One that isn't built in may.
+pub fn may_change_files(name: &str) -> bool {
+    builtin(name).is_none_or(|tool| tool.changes_files)
+}
+
 /// What a call is about, in one line of at most 100 characters: the main field of its tool, or else the first text in its
 /// input.
 pub fn call_subject(call: &ToolCall) -> String {
@@ -56,7 +71,7 @@ pub fn call_subject(call: &ToolCall) -> String {
         Ok(input) => input,
         Err(_) => return String::new(),
     };
-    let subject = TOOLS.iter().find(|tool| tool.name == call.tool).and_then(|tool| tool.subject_field);
+    let subject = builtin(&call.tool).and_then(|tool| tool.subject_field);
     let preferred = subject.and_then(|subject| input.get(subject)?.as_str());
     let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
     let text = preferred.or_else(first).unwrap_or_default();

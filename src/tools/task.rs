@@ -13,6 +13,9 @@ use crate::message::ToolError;
 pub(super) const BUILTIN: Builtin = Builtin {
     name: Task::NAME,
     reads_only: false,
+    starts_commands: false,
+    changes_files: false,
+    reads_content: false,
     parent_only: true,
     subject_field: Some("description"),
     parse_options: no_options,

@@ -15,6 +15,9 @@ use crate::text::truncate::first;
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "todo",
     reads_only: false,
+    starts_commands: false,
+    changes_files: false,
+    reads_content: false,
     parent_only: false,
     subject_field: None,
     parse_options: no_options,

@@ -30,6 +30,12 @@ pub struct Builtin {
     pub name: &'static str,
     /// Whether it changes nothing.
     pub reads_only: bool,
+    /// Whether it starts commands, so that it needs a sandbox.
+    pub starts_commands: bool,
+    /// Whether it can change files of the workspace.
+    pub changes_files: bool,
+    /// Whether its results have the content of files.
+    pub reads_content: bool,
     /// Whether only the parent can have it.
     pub parent_only: bool,
     /// The input field that best describes a call; `None` if no single field does.

@@ -50,6 +50,10 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     api: Some(ApiSignature { name: NAMES.api, matches: is_message }),
     is_common_api: false,
     unsupported_options: |request| LIMITS.unsupported(request),
+    takes_gifs: true,
+    takes_pdfs: true,
+    // <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>
+    has_hour_cache: true,
     vendor: VENDOR,
     connect,
 };

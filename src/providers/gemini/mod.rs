@@ -47,6 +47,10 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     api: Some(ApiSignature { name: API, matches: is_response }),
     is_common_api: false,
     unsupported_options: |request| LIMITS.unsupported(request),
+    // <https://ai.google.dev/gemini-api/docs/image-understanding>
+    takes_gifs: false,
+    takes_pdfs: true,
+    has_hour_cache: false,
     vendor: VENDOR,
     connect,
 };

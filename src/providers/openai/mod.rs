@@ -36,6 +36,9 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     api: Some(ApiSignature { name: API, matches: is_response }),
     is_common_api: false,
     unsupported_options: |request| LIMITS.unsupported(request),
+    takes_gifs: true,
+    takes_pdfs: true,
+    has_hour_cache: false,
     vendor: VENDOR,
     connect,
 };

@@ -54,6 +54,9 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     api: Some(ApiSignature { name: API, matches: is_completion }),
     is_common_api: true,
     unsupported_options: |request| LIMITS.unsupported(request),
+    takes_gifs: true,
+    takes_pdfs: false,
+    has_hour_cache: false,
     vendor: VENDOR,
     connect,
 };

@@ -35,6 +35,9 @@ pub const SPEC: ProviderSpec = ProviderSpec {
     api: None,
     is_common_api: false,
     unsupported_options,
+    takes_gifs: true,
+    takes_pdfs: true,
+    has_hour_cache: false,
     vendor: "",
     connect,
 };

@@ -30,6 +30,9 @@ use crate::process::spawn::{MAX_PROCESSES, ProcessOutcome, ShellCommand, format_
 pub(super) const BUILTIN: Builtin = Builtin {
     name: "bash",
     reads_only: false,
+    starts_commands: true,
+    changes_files: true,
+    reads_content: true,
     parent_only: false,
     subject_field: Some("command"),
     parse_options,

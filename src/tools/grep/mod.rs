@@ -30,6 +30,7 @@ const TOOL: FileTool<GrepInput> = FileTool {
     description: "Searches files for a regular expression. Excludes binary files, hidden files and files that .gitignore and \
      similar files ignore, unless `path` names a hidden or ignored file or folder.",
     reads_only: true,
+    reads_content: true,
     run: search,
 };
 

@@ -25,6 +25,7 @@ const TOOL: FileTool<ReadFileInput, ToolOutput> = FileTool {
      files are returned in parts; use `offset` to continue. Long lines are truncated. An image (PNG, JPEG, GIF, WebP) or a PDF is \
      shown to you as it is, if you can take it.",
     reads_only: true,
+    reads_content: true,
     run: read,
 };
 

@@ -19,6 +19,7 @@ const TOOL: FileTool<WriteFileInput> = FileTool {
     description: "Creates a file, or replaces one that you have read. Creates missing folders. If the file has changed since you \
      read it, read it again first. To change part of a file, use edit_file if available.",
     reads_only: false,
+    reads_content: false,
     run: write,
 };
 
