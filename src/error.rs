@@ -81,7 +81,7 @@ pub enum Error {
         why: String,
     },
     /// Another version of legwork wrote the record, in another format.
-    #[error("{}: the record's format is {format}, and this legwork reads format {FORMAT}", path.display())]
+    #[error("{}: {}", path.display(), other_format(*format))]
     OtherFormat {
         /// The file that has the other format.
         path: PathBuf,
@@ -225,6 +225,19 @@ fn change_list(changes: &[PlanChange]) -> String {
     }
 }
 
+/// The verdict on a record that another version wrote in another format.
+pub fn other_format(format: u64) -> String {
+    format!("the record's format is {format}, and this legwork reads format {FORMAT}")
+}
+
+/// Says what can read a record in another format, which this version wrote.
+pub fn reader_of(version: Option<&str>) -> String {
+    match version {
+        Some(version) => format!("Legwork {version}, which wrote it, can read it"),
+        None => "The legwork that wrote it can read it".to_owned(),
+    }
+}
+
 impl Error {
     /// An error of the command line, with a hint.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -286,10 +299,7 @@ impl Error {
                 "Start one with `legwork run JOB.yaml`, or name the folder of your runs with --out DIR.".into(),
             ),
             Self::AmbiguousRun { .. } => Some("Give more characters of the id, or the job as well: JOB/ID.".into()),
-            Self::OtherFormat { version: Some(version), .. } => {
-                Some(format!("Legwork {version}, which wrote it, can read it."))
-            }
-            Self::OtherFormat { version: None, .. } => Some("The legwork that wrote it can read it.".into()),
+            Self::OtherFormat { version, .. } => Some(format!("{}.", reader_of(version.as_deref()))),
             Self::ForeignRecord { .. } => Some(
                 "Check what its plan permits, then use --trust-record. Machines that share runs need the same \
                  LEGWORK_RECORD_KEY."

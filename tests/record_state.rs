@@ -84,6 +84,149 @@ fn a_cut_result_is_replaced_by_the_journal_in_every_command() {
     legwork(&["show", "job/k"]).assert_code(0).assert_not_printed("used instead");
 }
 
+/// What each command says about a record, and its exit code: in order `runs`, `show`, `resume`, `replay`, `diff`, `export`,
+/// `apply`, `run --key`, `map`, `gather` and `runs prune`.
+struct Verdict {
+    words: &'static str,
+    codes: [i32; 11],
+    /// The commands that have nothing to say about it.
+    silent: &'static [usize],
+    /// The outcome that `runs` names.
+    outcome: &'static str,
+}
+
+/// Starts all commands, each with a copy of the folder, and checks what they say.
+fn assert_verdict(damage: &dyn Fn(&TestFolder), verdict: &Verdict) {
+    let commands: [&[&str]; 11] = [
+        &["runs"],
+        &["show", "job/k"],
+        &["resume", "job/k"],
+        &["replay", "job/k"],
+        &["diff", "job/k", "job/k"],
+        &["export", "job/k", "--format", "atif"],
+        &["apply", "job/k", "--check"],
+        &["run", "job.yaml", "--key", "k"],
+        &["map", "job.yaml", "--rows", "rows.csv", "--id", "n", "--isolate", "none"],
+        &["gather", "runs/job/map-rows", "--to", "all"],
+        &["runs", "prune", "--keep", "0", "--dry-run"],
+    ];
+    let mut wrong = Vec::new();
+    for (number, arguments) in commands.iter().enumerate() {
+        let folder = folder();
+        damage(&folder);
+        folder.allow_forged_records().write("all/keep", "");
+        let ended = folder.legwork(arguments).run();
+        let is_said = ended.full_output().contains(verdict.words);
+        let code = verdict.codes[number];
+        if !ended.exited_with(code) || is_said == verdict.silent.contains(&number) {
+            wrong.push(format!("{arguments:?}, expected {code}:\n{}", ended.full_output()));
+        }
+        if number == 0 {
+            let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
+            let runs = listed["runs"].as_array().unwrap();
+            assert_eq!(runs.iter().find(|run| run["run"] == "job/k").unwrap()["outcome"], verdict.outcome);
+        }
+    }
+    assert!(wrong.is_empty(), "`{}` isn't the verdict of:\n{}", verdict.words, wrong.join("\n"));
+}
+
+const LOST_START: &str = "its run has ended, but the first line of its journal is lost, so nobody can tell who made it; \
+                          `legwork show` shows what is left";
+
+#[test]
+fn a_lost_start_has_one_verdict() {
+    let verdict = Verdict {
+        words: LOST_START,
+        codes: [0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0],
+        // It has ended, and isn't needed.
+        silent: &[10],
+        outcome: "completed",
+    };
+    let torn = |folder: &TestFolder| change(folder, "events.jsonl", |content| content.truncate(40));
+    let empty = |folder: &TestFolder| change(folder, "events.jsonl", Vec::clear);
+    for damage in [&torn as &dyn Fn(&TestFolder), &empty] {
+        assert_verdict(damage, &verdict);
+    }
+}
+
+#[test]
+fn another_format_has_one_verdict() {
+    let verdict = Verdict {
+        words: "the record's format is 9, and this legwork reads format 2",
+        codes: [0, 0, 2, 2, 2, 2, 1, 2, 2, 5, 0],
+        silent: &[],
+        outcome: "other_format",
+    };
+    let journal = |content: &mut Vec<u8>| {
+        let text = String::from_utf8(content.clone()).unwrap();
+        *content = text.replacen("\"format\":2", "\"format\":9", 1).into_bytes();
+    };
+    let result = |content: &mut Vec<u8>| {
+        let text = String::from_utf8(content.clone()).unwrap();
+        *content = text.replacen("\"format\": 2", "\"format\": 9", 1).into_bytes();
+    };
+    assert_verdict(
+        &|folder| {
+            change(folder, "events.jsonl", journal);
+            change(folder, "result.json", result);
+        },
+        &verdict,
+    );
+}
+
+#[test]
+fn a_run_that_never_started_has_one_verdict() {
+    let verdict = Verdict {
+        words: "no event of its run is recorded; if no process is starting it, start a new run",
+        codes: [0, 0, 2, 2, 0, 0, 1, 0, 0, 75, 0],
+        // `run --key` and `map` start it; the others name its state.
+        silent: &[0, 7, 8, 9, 10],
+        outcome: "not_started",
+    };
+    let damage = |folder: &TestFolder| {
+        change(folder, "events.jsonl", Vec::clear);
+        for record in records(folder) {
+            for entry in std::fs::read_dir(record.path()).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if !["events.jsonl", "plan.json", "job.yaml"].contains(&name.as_str()) {
+                    std::fs::remove_file(record.path().join(name)).unwrap();
+                }
+            }
+        }
+        std::fs::remove_file(folder.at("out.txt")).unwrap();
+    };
+    assert_verdict(&damage, &verdict);
+}
+
+#[test]
+fn a_foreign_record_and_a_previous_attempt_have_one_verdict() {
+    let folder = folder();
+    let foreign =
+        |arguments: &[&str]| folder.legwork(arguments).env("LEGWORK_RECORD_KEY", "another key of this test").run();
+    let words = "made on another machine or with another key";
+    foreign(&["run", "job.yaml", "--key", "k"]).assert_code(2).assert_stderr_contains(words);
+    let mapped = foreign(&["map", "job.yaml", "--rows", "rows.csv", "--id", "n", "--isolate", "none"]);
+    mapped.assert_stderr_contains(words);
+    for arguments in [&["show", "job/k"][..], &["replay", "job/k"], &["diff", "job/k", "job/k"]] {
+        foreign(arguments).assert_code(0).assert_not_printed(words);
+    }
+
+    folder.legwork(&["run", "job.yaml", "--key", "k", "--fresh"]).run().assert_code(0);
+    for arguments in [
+        &["show", "job/k.1"][..],
+        &["resume", "job/k.1"],
+        &["replay", "job/k.1"],
+        &["diff", "job/k", "job/k.1"],
+        &["export", "job/k.1", "--format", "atif"],
+    ] {
+        folder.legwork(arguments).run().assert_code(0);
+    }
+    let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
+    let runs = listed["runs"].as_array().unwrap();
+    let keys: Vec<_> = runs.iter().filter(|run| run["key"] == "k").map(|run| run["run"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["job/k", "job/k.1"]);
+}
+
 #[test]
 fn a_run_that_has_ended_stays_ended_without_the_start_of_its_journal() {
     let folder = folder();
@@ -95,7 +238,7 @@ fn a_run_that_has_ended_stays_ended_without_the_start_of_its_journal() {
     legwork(&["show", "job/k"]).assert_code(0);
     legwork(&["resume", "job/k"]).assert_code(0).assert_stderr_contains("only an interrupted run can be resumed");
     // Nobody can tell who made it, so its answer isn't given as that of the key, and no new run replaces it.
-    keyed(&folder).assert_code(2).assert_stderr_contains("the first line of its journal is lost");
+    keyed(&folder).assert_code(2).assert_stderr_contains(LOST_START);
     assert_eq!(records(&folder)[0].result()["outcome"], "completed");
     let mapped = map(&folder);
     mapped

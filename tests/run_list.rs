@@ -180,7 +180,7 @@ fn records_that_cannot_be_read_are_named() {
     assert_eq!(list, expected.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())));
     runs(&folder, &[])
         .assert_code(0)
-        .assert_stderr_contains("runs/job/old: its format is 1, and this legwork reads format 2");
+        .assert_stderr_contains("runs/job/old: the record's format is 1, and this legwork reads format 2");
     // None of them is removed by mistake.
     let pruned = runs(&folder, &["prune", "--keep", "0"]);
     pruned.assert_code(0).assert_stderr_contains("kept 3 records, can't be read by this version");

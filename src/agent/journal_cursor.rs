@@ -16,7 +16,7 @@ use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event}
 use super::run_abort::RunAbort;
 use crate::event::{
     AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached,
-    MergedChanges, Outcome, RequestStarted, ResultsTruncated,
+    MergedChanges, Outcome, RequestStarted, ResultsTruncated, Stopwatch,
 };
 use crate::message::{ToolCall, Usage};
 use crate::tools::skill::SkillTool;
@@ -508,40 +508,6 @@ pub(super) fn request_spend<'a>(entries: impl IntoIterator<Item = &'a JournalEnt
     }
     all.extend(in_flight.map(unfinished));
     all
-}
-
-/// Adds up the time between events, without the pauses between an interruption and the next resume.
-pub struct Stopwatch<'a> {
-    resumed: &'a [Timestamp],
-    last: Option<Timestamp>,
-    total: Duration,
-}
-
-impl<'a> Stopwatch<'a> {
-    /// Creates a stopwatch for a run that was resumed at these times, in order.
-    pub fn new(resumed: &'a [Timestamp]) -> Self {
-        Self { resumed, last: None, total: Duration::ZERO }
-    }
-
-    /// Adds the time of an event. Events must be in order; those of several journals are sorted together.
-    pub fn advance(&mut self, at: Timestamp) {
-        let mut from = self.last;
-        while let Some(first) = self.resumed.first().filter(|resumed| **resumed <= at) {
-            // Only the time since the resume counts, and only for an agent that had started before it.
-            from = from.map(|_| *first);
-            self.resumed = &self.resumed[1..];
-        }
-        if let Some(from) = from {
-            // Where the clock was set back, nothing is added.
-            self.total += Duration::try_from(at.duration_since(from)).unwrap_or_default();
-        }
-        self.last = Some(at);
-    }
-
-    /// The running time so far.
-    pub fn total(&self) -> Duration {
-        self.total
-    }
 }
 
 #[cfg(test)]

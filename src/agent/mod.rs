@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
-pub use self::journal_cursor::{JournalCursor, ReplayRules, Stopwatch};
+pub use self::journal_cursor::{JournalCursor, ReplayRules};
 pub use self::message_store::MessageFile;
 pub use self::own_workspaces::{ConfineCopy, ConfinedCopy, OwnWorkspaces};
 use self::raised_limits::MAX_TURNS;

@@ -51,10 +51,15 @@ impl RunChanges {
                 Err(error) => return Err(refused(format!("in its journal, {error}"))),
             }
         }
-        let outcome = summary.result().map(|result| result.outcome);
+        // Nothing seals `result.json`, so the journal is asked as long as there is one.
+        let recorded = record.result.as_ref().filter(|_| summary.started.is_none()).map(|result| result.outcome);
+        let outcome = summary.result().map(|result| result.outcome).or(recorded);
         let started = summary.started.map(|(_, started)| started);
+        // Without its journal, nothing is known about the changes of a run.
+        let lost = record.defect.clone().filter(|_| started.is_none());
         let (workspace, job_files) = started.map(|it| (it.workspace.into(), it.protected)).unwrap_or_default();
         let patch = match (outcome, summary.changed) {
+            _ if lost.is_some() => Err(lost.unwrap_or_default()),
             (None, _) => Err("the run hasn't ended".to_owned()),
             (Some(_), None) if record.plan.changes_files() => Err("the changes of the run aren't known".to_owned()),
             (Some(_), None) => Ok(String::new()),
@@ -63,9 +68,9 @@ impl RunChanges {
         Ok(Self { plan: record.plan.clone(), job_files, workspace, outcome, patch, record })
     }
 
-    /// Why the record's `result.json` can't be used, if there is one. The journal is used anyway.
+    /// What every command says about the record because a part of it is lost. `None` if it is why nothing is applied.
     pub fn defect(&self) -> Option<&str> {
-        self.record.defect.as_deref()
+        self.record.defect.as_deref().filter(|defect| self.patch.as_ref().err().is_none_or(|why| why != *defect))
     }
 
     /// Whether the record was made with a key, so that the permissions in its plan are those that the run had.

@@ -156,6 +156,7 @@ fn map_entry(folder: &Path, job: &str, run: String) -> Entry {
             row.status =
                 if matches!(error, Error::OtherFormat { .. }) { RunStatus::OtherFormat } else { RunStatus::Damaged };
             row.error = Some(error.to_string());
+            row.defect.clone_from(&row.error);
         }
     }
     row.run = run;
@@ -169,8 +170,11 @@ impl Entry {
     fn set_running(&mut self, now: Timestamp) {
         let row = &mut self.row;
         row.status = RunStatus::Running;
+        // The time since the last event counts, too.
+        let last = row.ended_at.or(row.started_at);
+        let since = last.and_then(|last| u64::try_from(now.duration_since(last).as_millis()).ok());
+        row.duration_ms = since.map(|since| row.duration_ms.unwrap_or_default().saturating_add(since));
         (row.ended_at, row.exit_code, row.is_resumable) = (None, None, false);
-        row.duration_ms = row.started_at.and_then(|start| u64::try_from(now.duration_since(start).as_millis()).ok());
     }
 
     /// Whether the record has a number at its end, because its run was started again.
@@ -191,7 +195,11 @@ impl Entry {
         });
         let rows = || self.rows.iter().map(|entry| &entry.row);
         let sum = |value: fn(&RunRow) -> Option<u64>| rows().filter_map(value).reduce(u64::saturating_add);
+        // What is wrong with a row is said about its map.
+        let named =
+            |entry: &Entry| Some(format!("its row {}: {}", file_name(&entry.folder), entry.row.defect.as_ref()?));
         let row = RunRow {
+            defect: self.row.defect.clone().or_else(|| self.rows.iter().find_map(named)),
             turns: sum(|row| row.turns),
             tool_calls: sum(|row| row.tool_calls),
             cost_usd: rows()

@@ -69,7 +69,8 @@ impl LoadedRun {
         let mut summary = RunSummary::default();
         let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
         let mut tools: IndexMap<String, u64> = IndexMap::new();
-        let mut run_id = folder.display().to_string();
+        let recorded_id = record.result.as_ref().map(|result| result.run_id.clone());
+        let mut run_id = recorded_id.unwrap_or_else(|| folder.display().to_string());
         for agent in record.agents()? {
             let mut is_summary = false;
             for entry in record.entries(&agent)? {

@@ -84,8 +84,9 @@ pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
         return Err(Error::usage(message, "Add --tools, or remove them."));
     }
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
-    let record = env.open_record(&folder)?;
+    let record = Record::open(&folder)?;
     let replay = Replay::read(&record)?;
+    env.warn_of_defect(&record);
     // Only an edited job needs prices: the record has the costs.
     let prices = if options.job.is_some() { env.prices()?.clone() } else { Prices::new() };
     let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, env)).transpose()?;

@@ -19,7 +19,7 @@ use crate::event::{Event, JournalEntry, PARENT, RunOptions};
 use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
-use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
+use crate::record::{LATEST, NOT_STARTED, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
 use crate::run::{Backends, OpenRecord, Prepared, ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
@@ -77,7 +77,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let folder = find_run(&options.out, &options.run, &has_tracked_files)?;
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
-    let record = env.open_record(&folder);
+    let record = Record::open(&folder);
     // An unreadable record is rejected below.
     let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
     let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
@@ -87,6 +87,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
             let record = record?;
+            env.warn_of_defect(&record);
             let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
                 env.console.eprint_problem(&message);
@@ -108,6 +109,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
         reopened => reopened?,
     };
     let ResumedRecord { recorder, record, journals, last_seen, has_our_key } = reopened;
+    if journals.get(PARENT).is_some_and(|entries| !entries.is_empty()) {
+        env.warn_of_defect(&record);
+    }
     let mut plan = record.plan;
     let servers = env.user_servers()?;
     for model in plan.models_mut() {
@@ -216,10 +220,7 @@ pub(super) fn load_resume_state(
     journals: BTreeMap<String, Vec<JournalEntry>>,
     folder: &Path,
 ) -> Result<ResumeState, Error> {
-    ResumeState::new(journals).ok_or_else(|| Error::NotARecord {
-        path: folder.to_owned(),
-        why: "it was interrupted before it started; start a new run".to_owned(),
-    })
+    ResumeState::new(journals).ok_or_else(|| Error::NotARecord { path: folder.to_owned(), why: NOT_STARTED.to_owned() })
 }
 
 /// A hint how to resume a run that ended at a limit.

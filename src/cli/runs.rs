@@ -11,7 +11,7 @@ use super::output::printable;
 use crate::catalog::{self, Entry, KeepReason, PruneRules, Pruned};
 use crate::error::Error;
 use crate::formats;
-use crate::formats::run_table::{RunStatus, RunTable};
+use crate::formats::run_table::{RunRow, RunStatus, RunTable};
 use crate::job::Duration as JobDuration;
 use crate::record::{RUNS, SeenLease};
 use crate::text::pluralize;
@@ -154,18 +154,22 @@ fn list(options: &RunsArgs, env: &CliEnv) -> Result<u8, Error> {
             false => format!("no run{job} in {out} has this outcome"),
         });
     }
-    let is_unreadable = |status| matches!(status, RunStatus::Damaged | RunStatus::OtherFormat);
-    let unreadable: Vec<_> = table.runs.iter().filter(|row| is_unreadable(row.status)).collect();
-    for row in unreadable.iter().take(MAX_NAMED) {
-        env.console.warning(&format!("{}: {}", row.path, row.error.as_deref().unwrap_or_default()));
+    warn_of_defects(&table.runs, env);
+    Ok(0)
+}
+
+/// Names the records that can't be read in full, and why.
+fn warn_of_defects<'r>(rows: impl IntoIterator<Item = &'r RunRow>, env: &CliEnv) {
+    let defects: Vec<_> = rows.into_iter().filter_map(|row| Some((&row.path, row.defect.as_ref()?))).collect();
+    for (path, defect) in defects.iter().take(MAX_NAMED) {
+        env.console.warning(&format!("{path}: {defect}"));
     }
-    if let Some(more) = unreadable.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
+    if let Some(more) = defects.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
         env.console.warning(&format!(
-            "{} can't be read; --format json has the reasons",
+            "{} can't be read in full; --format json has the reasons",
             pluralize(more as u64, "more record")
         ));
     }
-    Ok(0)
 }
 
 /// The rows of a map instead of the map; a run as it is.
@@ -242,6 +246,7 @@ fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
             reason.text()
         )));
     }
+    warn_of_defects(keep.iter().map(|(entry, _)| &entry.row), env);
     failure.map_or(Ok(0), Err)
 }
 

@@ -6,6 +6,7 @@ mod journal_entry;
 mod outcome;
 mod run_result;
 mod run_summary;
+mod stopwatch;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,6 +23,7 @@ pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::run_summary::RunSummary;
+pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};

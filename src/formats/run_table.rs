@@ -118,6 +118,9 @@ pub struct RunRow {
     pub exit_code: Option<u8>,
     /// Why the run didn't complete, or what is wrong with the record.
     pub error: Option<String>,
+    /// What is wrong with the record.
+    #[serde(skip)]
+    pub defect: Option<String>,
     /// When it started.
     #[schemars(with = "Option<String>")]
     pub started_at: Option<Timestamp>,
@@ -156,6 +159,7 @@ impl RunRow {
             status,
             exit_code: None,
             error: None,
+            defect: None,
             started_at: None,
             ended_at: None,
             duration_ms: None,

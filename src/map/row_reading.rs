@@ -10,10 +10,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::tables::{MapRow, ProblemKind, RowState};
-use crate::event::{CutOffRequests, ErrorInfo, Event, FORMAT, Outcome, PARENT, RunSummary, Usage, is_agent_id};
+use crate::error::other_format;
+use crate::event::{CutOffRequests, ErrorInfo, Event, Outcome, PARENT, RunSummary, Usage, is_agent_id};
 use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::pricing::{Prices, round_usd};
-use crate::record::{FileDefect, RESULT_FILE, is_set_aside, open_file, read_result, read_versioned, used_instead};
+use crate::record::{
+    FileDefect, LOST_START, RESULT_FILE, has_lost_start, is_set_aside, open_file, read_result, read_versioned,
+    used_instead,
+};
 
 /// The largest journal that is read, in bytes.
 const MAX_JOURNAL_BYTES: u64 = 2 << 30;
@@ -45,7 +49,7 @@ pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> 
     }
     let result = match read_result(record) {
         Ok(result) => result,
-        Err(FileDefect::OtherFormat(format)) => return other_format(format),
+        Err(FileDefect::OtherFormat(format)) => return RowReading::Foreign(other_format(format)),
         Err(FileDefect::Unreadable(why)) => {
             return without_result(record, id, job, prices, Some(format!("{RESULT_FILE} {why}")));
         }
@@ -59,6 +63,7 @@ pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> 
         return damaged(id, format!("result.json says `{outcome}` with the exit code {code}"));
     }
     let (inputs, problem) = match read_inputs(record) {
+        Ok(inputs) if has_lost_start(record) => (inputs, Some((ProblemKind::Torn, LOST_START.to_owned()))),
         Ok(inputs) => (inputs, None),
         Err(why) => (IndexMap::new(), Some((ProblemKind::Torn, format!("{why}, so its inputs aren't known")))),
     };
@@ -85,10 +90,6 @@ fn other_run(record: &Path, id: &str, job: Option<&str>, run_id: &str, recorded_
     }
 }
 
-fn other_format(format: u64) -> RowReading {
-    RowReading::Foreign(format!("its format is {format}, and this legwork reads format {FORMAT}"))
-}
-
 fn damaged(id: &str, why: String) -> RowReading {
     let error = ErrorInfo { code: RowState::Damaged.name().to_owned(), message: why.clone(), hint: None };
     let row = MapRow { error: Some(error), ..MapRow::new(id, RowState::Damaged) };
@@ -100,7 +101,7 @@ fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, d
     let mut journal = Journal::new(prices);
     let end = journal.read_all(record);
     if let Err(JournalFailure::OtherFormat(format)) = end {
-        return other_format(format);
+        return RowReading::Foreign(other_format(format));
     }
     let Some((started_at, started)) = journal.summary.started.take() else {
         return match (end, defect) {

@@ -19,7 +19,7 @@ use super::lock::RecordLock;
 use super::read::{Record, first_event};
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
 use super::resume::ResumedRecord;
-use super::state::read_result;
+use super::state::{LOST_START, read_result};
 use crate::error::Error;
 use crate::event::{Outcome, PARENT, RunStarted};
 use crate::journal::{RecordKey, journal_file};
@@ -202,11 +202,7 @@ impl KeyedPath<'_> {
     fn read(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
         let Some(first) = first_event(self.folder)? else {
             return match read_result(self.folder) {
-                Ok(Some(_)) => Err(not_a_record(
-                    self.folder,
-                    "its run has ended, but the first line of its journal is lost, so nobody can tell who made it; \
-                     `legwork show` shows it, and --fresh starts again",
-                )),
+                Ok(Some(_)) => Err(not_a_record(self.folder, format!("{LOST_START}, and --fresh starts again"))),
                 _ => Ok(None),
             };
         };

@@ -40,4 +40,4 @@ pub use self::recorder::{
 };
 pub use self::resume::ResumedRecord;
 pub use self::run_slot::{RunSlot, RunSlots};
-pub use self::state::{FileDefect, read_result, read_versioned, used_instead};
+pub use self::state::{FileDefect, LOST_START, NOT_STARTED, has_lost_start, read_result, read_versioned, used_instead};

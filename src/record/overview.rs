@@ -13,13 +13,14 @@ use super::files::{PLAN_FILE, open_file};
 use super::lease::{LEASE_FILE, SeenLease};
 use super::lock::is_locked;
 use super::lookup::is_timestamp;
-use super::state::{RecordedEnd, read_end};
-use crate::event::{FORMAT, Outcome, PARENT};
+use super::state::{LOST_START, MAX_FIRST_LINE_BYTES, RecordedEnd, has_lost_start, read_end};
+use crate::error::{other_format, reader_of};
+use crate::event::{FORMAT, Outcome, PARENT, Resumed, running_time};
 use crate::formats::run_table::{RowKind, RunRow, RunStatus};
 use crate::journal::journal_file;
 
-/// The longest first line that is read, in bytes. It contains the job and its plan.
-const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
+/// The largest journal that is read for the running time, in bytes.
+const MAX_TIMED_BYTES: u64 = 64 << 20;
 /// How much of the journal's end is searched for its last line, in bytes.
 const MAX_TAIL_BYTES: u64 = 64 << 10;
 /// The largest journal that is opened, in bytes.
@@ -78,13 +79,14 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let end = match read_end(folder) {
         Ok(end) => end,
-        Err(format) => return Some(Overview::of(other_format(format, None))),
+        Err(format) => return Some(Overview::of(in_other_format(format, None))),
     };
     let defect = match &end {
         RecordedEnd::Journal(_, why) | RecordedEnd::Open(Some(why)) => Some(why.clone()),
-        _ => None,
+        RecordedEnd::Result(_) => has_lost_start(folder).then(|| LOST_START.to_owned()),
+        RecordedEnd::Open(None) => None,
     };
-    let ended = ended_row(end);
+    let ended = ended_row(end, defect.clone());
     let has_lease = fs::symlink_metadata(folder.join(LEASE_FILE)).is_ok();
     if let Some(row) = ended.as_ref().filter(|_| !has_lease) {
         return Some(Overview::of(row.clone()));
@@ -95,7 +97,7 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     let mut row = match (&ended, &first) {
         (Some(_), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
         (_, FirstLine::Started(_, start)) if start.format != u64::from(FORMAT) => {
-            return Some(Overview::of(other_format(start.format, start.version.as_deref())));
+            return Some(Overview::of(in_other_format(start.format, start.version.as_deref())));
         }
         (_, FirstLine::Invalid(why)) => return Some(Overview::of(damaged(why.clone()))),
         (_, FirstLine::Missing) if defect.is_some() => {
@@ -115,6 +117,7 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     }
     if is_running {
         row.status = RunStatus::Running;
+        (row.ended_at, row.duration_ms) = running_time_of(folder, None).unzip();
         return Some(Overview { row, remote: None, sandbox });
     }
     // A process that ended its run may just have been killed before it removed the lease.
@@ -128,16 +131,18 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
             Some(end) => {
                 row.status = RunStatus::Ended(end.outcome);
                 row.exit_code = Some(end.exit_code);
-                row.error = Some("result.json is missing; `legwork show RUN --rebuild` writes it again".to_owned());
+                row.defect = Some("result.json is missing; `legwork show RUN --rebuild` writes it again".to_owned());
             }
             None => {
                 row.is_resumable = true;
-                row.error = defect;
+                row.defect = defect;
             }
         }
-        row.ended_at = last.map(|(at, _)| at).or_else(|| lease.as_ref()?.last_alive());
-        let duration = row.started_at.zip(row.ended_at).map(|(start, end)| end.duration_since(start).as_millis());
-        row.duration_ms = duration.and_then(|ms| u64::try_from(ms).ok());
+        row.error.clone_from(&row.defect);
+        let last_alive = lease.as_ref().and_then(SeenLease::last_alive);
+        row.ended_at = last.as_ref().map(|(at, _)| *at).or(last_alive);
+        let last_alive = last_alive.filter(|_| row.exit_code.is_none());
+        row.duration_ms = running_time_of(folder, last_alive).map(|(_, duration)| duration);
     }
     Some(Overview { row, remote: lease.filter(|lease| !lease.is_local()), sandbox })
 }
@@ -154,16 +159,14 @@ fn has_traces(folder: &Path) -> bool {
 }
 
 /// The line of a run that has ended.
-fn ended_row(end: RecordedEnd) -> Option<RunRow> {
-    let (fields, defect) = match end {
-        RecordedEnd::Result(result) => (*result, None),
-        RecordedEnd::Journal(result, why) => (*result, Some(why)),
-        RecordedEnd::Open(_) => return None,
-    };
+fn ended_row(end: RecordedEnd, defect: Option<String>) -> Option<RunRow> {
+    let (RecordedEnd::Result(result) | RecordedEnd::Journal(result, _)) = end else { return None };
+    let fields = *result;
     Some(RunRow {
         run_id: fields.run_id,
         exit_code: Some(fields.exit_code),
-        error: defect.or_else(|| fields.error.map(|error| error.message)),
+        error: defect.clone().or_else(|| fields.error.map(|error| error.message)),
+        defect,
         started_at: Some(fields.started_at),
         ended_at: Some(fields.finished_at),
         duration_ms: Some(fields.duration_ms),
@@ -178,13 +181,33 @@ fn ended_row(end: RecordedEnd) -> Option<RunRow> {
 }
 
 fn damaged(why: String) -> RunRow {
-    RunRow { error: Some(why), ..RunRow::new(RowKind::Run, RunStatus::Damaged) }
+    RunRow { error: Some(why.clone()), defect: Some(why), ..RunRow::new(RowKind::Run, RunStatus::Damaged) }
 }
 
-fn other_format(format: u64, version: Option<&str>) -> RunRow {
-    let by = version.map(|version| format!("; legwork {version} wrote it")).unwrap_or_default();
-    let why = format!("its format is {format}, and this legwork reads format {FORMAT}{by}");
-    RunRow { error: Some(why), ..RunRow::new(RowKind::Run, RunStatus::OtherFormat) }
+fn in_other_format(format: u64, version: Option<&str>) -> RunRow {
+    let why = format!("{}. {}", other_format(format), reader_of(version));
+    RunRow { status: RunStatus::OtherFormat, ..damaged(why) }
+}
+
+/// When the last event happened, and the running time up to then in milliseconds, without pauses. A run that was killed ran
+/// until it was last alive. `None` if its journal is too long for a list.
+fn running_time_of(folder: &Path, last_alive: Option<Timestamp>) -> Option<(Timestamp, u64)> {
+    let file = open_file(folder, &journal_file(PARENT), MAX_TIMED_BYTES).ok()?;
+    let (mut times, mut resumed) = (Vec::new(), Vec::new());
+    for line in BufReader::with_capacity(64 << 10, file.take(MAX_TIMED_BYTES)).split(b'\n') {
+        // An incomplete last line hasn't happened.
+        let line = line.ok()?;
+        let Ok(line) = serde_json::from_slice::<Line<'_>>(&line) else { break };
+        if line.kind == "resumed" {
+            resumed.push(line.at);
+            let data = serde_json::from_str::<Resumed>(line.data.get()).ok();
+            times.extend(data.and_then(|data| data.last_seen));
+        }
+        times.push(line.at);
+    }
+    let last = *times.last()?;
+    times.extend(last_alive);
+    u64::try_from(running_time(times, &resumed).as_millis()).ok().map(|duration| (last, duration))
 }
 
 fn open_journal(folder: &Path) -> io::Result<File> {

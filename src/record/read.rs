@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
-use super::state::{RecordedEnd, read_end, read_result};
+use super::state::{LOST_START, NOT_STARTED, RecordedEnd, read_end, read_result};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
@@ -33,7 +33,7 @@ pub struct Record {
     pub plan: Plan,
     /// How the run ended, if it has.
     pub result: Option<RunResult>,
-    /// Why `result.json` can't be used, if there is one: `result` is that of the journal then.
+    /// What every command says about the record because a part of it is lost or missing.
     pub defect: Option<String>,
 }
 
@@ -45,6 +45,7 @@ impl Record {
     /// If there is no plan, another version wrote the record ([`Error::OtherFormat`]), or a file is invalid.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let started = started(folder)?;
+        let has_started = started.is_some();
         let version = started.as_ref().map(|started| started.version.clone());
         let check = |name: &str, format: u32| {
             let path = folder.join(name);
@@ -55,8 +56,7 @@ impl Record {
             Some(started) => *started.plan,
             None => read_json::<Plan>(folder, PLAN_FILE)?.ok_or_else(|| Error::NotARecord {
                 path: folder.to_owned(),
-                why: "it has no plan.json, and the run was interrupted before anything happened; start a new run"
-                    .to_owned(),
+                why: format!("it has no plan.json, and {NOT_STARTED}"),
             })?,
         };
         check(PLAN_FILE, plan.format)?;
@@ -65,9 +65,9 @@ impl Record {
             Error::OtherFormat { path, format, version: version.clone() }
         })?;
         let (result, defect) = match end {
-            RecordedEnd::Result(result) => (Some(*result), None),
+            RecordedEnd::Result(result) => (Some(*result), (!has_started).then(|| LOST_START.to_owned())),
             RecordedEnd::Journal(result, why) => (Some(*result), Some(why)),
-            RecordedEnd::Open(why) => (None, why),
+            RecordedEnd::Open(why) => (None, why.or_else(|| (!has_started).then(|| NOT_STARTED.to_owned()))),
         };
         Ok(Self { folder: folder.to_owned(), plan, result, defect })
     }

@@ -8,7 +8,7 @@ use super::files::remove_temporary_files;
 use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal};
 use super::recorder::{Recorder, record_error, take};
-use super::state::read_result;
+use super::state::{LOST_START, NOT_STARTED, read_result};
 use crate::error::Error;
 use crate::event::{Event, PARENT, RunSummary};
 use crate::journal::{JournalError, journal_file};
@@ -61,7 +61,7 @@ impl Recorder {
     fn rebuild_locked(folder: PathBuf, lock: RecordLock) -> Result<Rebuilt, Error> {
         let (summary, torn) = verify_journals(&folder)?;
         let Some((_, started)) = &summary.started else {
-            let why = "the run was interrupted before anything happened; start a new run".to_owned();
+            let why = if matches!(read_result(&folder), Ok(Some(_))) { LOST_START } else { NOT_STARTED }.to_owned();
             return Err(Error::NotARecord { path: folder, why });
         };
         let run_id = started.run_id.clone();

@@ -1,7 +1,7 @@
 //! What a record says about the end of its run. Every command asks here, so that one record has one verdict: a `result.json`
 //! that can't be used is replaced by what the journal says, with the same words everywhere.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -13,6 +13,8 @@ use crate::journal::{JournalReader, journal_file};
 
 /// The largest `result.json` or `plan.json` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The longest first line that is read, in bytes. It contains the job and its plan.
+pub(super) const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
 /// The largest journal that is read, in bytes.
 const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
@@ -33,6 +35,12 @@ impl std::fmt::Display for FileDefect {
         }
     }
 }
+
+/// The verdict on a record without an event.
+pub const NOT_STARTED: &str = "no event of its run is recorded; if no process is starting it, start a new run";
+/// The verdict on a record that has a result, and whose journal has no first line.
+pub const LOST_START: &str = "its run has ended, but the first line of its journal is lost, so nobody can tell who made it; \
+                              `legwork show` shows what is left";
 
 /// How the run of a record has ended.
 #[derive(Debug)]
@@ -60,6 +68,14 @@ pub(super) fn read_end(folder: &Path) -> Result<RecordedEnd, u64> {
         Some(result) => RecordedEnd::Journal(Box::new(result), used_instead(&why)),
         None => RecordedEnd::Open(Some(why)),
     })
+}
+
+/// Whether the journal of a run that has ended is missing, or has no whole first line.
+pub fn has_lost_start(folder: &Path) -> bool {
+    let mut chunk = Vec::new();
+    let Ok(file) = open_file(folder, &journal_file(PARENT), u64::MAX) else { return true };
+    let mut file = BufReader::with_capacity(64 << 10, file.take(MAX_FIRST_LINE_BYTES));
+    !matches!(file.read_until(b'\n', &mut chunk), Ok(_) if chunk.last() == Some(&b'\n'))
 }
 
 /// Says that the journal replaces a file, which can't be used for this reason.

@@ -11,7 +11,7 @@ use crate::event::{AgentFinished, Event, JournalEntry, Outcome, PARENT, RunStart
 use crate::job::Keep;
 use crate::journal::journal_file;
 use crate::plan::Plan;
-use crate::record::Record;
+use crate::record::{LOST_START, NOT_STARTED, Record};
 
 /// A recorded run.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl RecordedRun {
             agents.insert(agent, events);
         }
         let Some((started, started_at)) = started else {
-            return Err(unusable("it was cut off before anything happened"));
+            return Err(unusable(if record.result.is_some() { LOST_START } else { NOT_STARTED }));
         };
         let mut run = Self { started, started_at, agents, ends: BTreeMap::new(), resumed, abort };
         match run.drop_missing_journals() {

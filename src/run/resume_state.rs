@@ -7,10 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::used_limit::{UsedLimit, limit_value};
-use crate::agent::{JournalCursor, RaisedLimits, Stopwatch};
+use crate::agent::{JournalCursor, RaisedLimits};
 use crate::budget::MAP_LIMIT;
 use crate::event::{
     Event, JournalEntry, Outcome, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
+    running_time,
 };
 use crate::plan::{LimitOverrideError, Plan};
 
@@ -223,11 +224,7 @@ impl ResumeState {
         let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
         times.extend(self.resumes().filter_map(|(_, resumed)| resumed.last_seen));
         times.extend(self.last_seen);
-        times.sort();
-        let resumed = self.resumed_at();
-        let mut stopwatch = Stopwatch::new(&resumed);
-        times.into_iter().for_each(|at| stopwatch.advance(at));
-        stopwatch.total()
+        running_time(times, &self.resumed_at())
     }
 
     /// The changes that the last part of the run recorded, if it came to its end.
