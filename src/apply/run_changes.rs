@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::patch_reader;
 use crate::error::Error;
-use crate::event::{Outcome, PARENT, RunSummary, WorkspaceChanged};
+use crate::event::{Outcome, PARENT, RunModel, WorkspaceChanged};
 use crate::journal::{JournalError, RecordKey};
 use crate::plan::Plan;
 use crate::record::{Record, open_file};
@@ -39,14 +39,14 @@ impl RunChanges {
     /// If the folder isn't a readable record, or its journal was modified.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let record = Record::open(folder)?;
-        let mut summary = RunSummary::default();
+        let mut summary = RunModel::default();
         let refused = |why: String| Error::NotARecord { path: folder.to_owned(), why };
         for entry in record.entries(PARENT)? {
             match entry {
                 Ok(entry) if entry.agent != PARENT => {
                     return Err(refused("its journal contains another agent's events".to_owned()));
                 }
-                Ok(entry) => summary.apply(&entry.event, entry.at),
+                Ok(entry) => summary.apply(&entry.agent, &entry.event, entry.at),
                 Err(JournalError::Torn { .. }) => break,
                 Err(error) => return Err(refused(format!("in its journal, {error}"))),
             }

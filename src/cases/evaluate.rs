@@ -8,11 +8,10 @@ use indexmap::IndexMap;
 
 use super::expect::{AgentExpectation, CheckExpectation};
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
-use super::run_counts::RunCounts;
 use super::snapshot::{self, StaleSnapshot};
 use super::{Case, Failure, TEXT_SNAPSHOT, with_placeholder};
 use crate::diagnostic::SourceSpan;
-use crate::event::{Outcome, PARENT, RunResult};
+use crate::event::{Outcome, PARENT, RunModel, RunResult};
 use crate::text::truncate::ellipsize;
 use crate::yaml::Spanned;
 
@@ -30,7 +29,7 @@ pub(super) struct Evaluation {
 }
 
 /// Compares a run that has ended with its case. `workspace` is the absolute path of its workspace.
-pub(super) fn evaluate(case: &Case, result: &RunResult, counts: &RunCounts, workspace: &Path) -> Evaluation {
+pub(super) fn evaluate(case: &Case, result: &RunResult, counts: &RunModel, workspace: &Path) -> Evaluation {
     let workspace_text = workspace.to_string_lossy().into_owned();
     let evaluation = Evaluation { outcome: Some(result.outcome), ..Evaluation::default() };
     let mut evaluator = Evaluator { case, result, counts, workspace, workspace_text, evaluation };
@@ -48,7 +47,7 @@ pub(super) fn evaluate(case: &Case, result: &RunResult, counts: &RunCounts, work
 struct Evaluator<'a> {
     case: &'a Case,
     result: &'a RunResult,
-    counts: &'a RunCounts,
+    counts: &'a RunModel,
     workspace: &'a Path,
     /// The path of the workspace as it appears in texts.
     workspace_text: String,
@@ -96,7 +95,7 @@ impl Evaluator<'_> {
         self.check_tool_counts(&self.case.expect.tools, "", &|tool| counts.total_calls(tool));
         let Some(count) = &self.case.expect.failed_calls else { return };
         let failed = counts.agents.iter().flat_map(|(id, agent)| {
-            agent.failed_calls.iter().map(move |call| format!("{id}: {}: {}", call.tool, first_line(&call.error)))
+            agent.failed_calls.iter().map(move |call| format!("{id}: {}: {}", call.tool, call.error))
         });
         let failed: Vec<String> = failed.collect();
         if !count.value.allows(failed.len() as u64) {

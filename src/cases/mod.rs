@@ -9,7 +9,6 @@ pub mod fixture;
 pub mod generate;
 mod matchers;
 mod report;
-mod run_counts;
 mod runner;
 mod snapshot;
 mod validate;

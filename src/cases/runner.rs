@@ -13,9 +13,8 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::evaluate::{Evaluation, evaluate};
-use super::run_counts::RunCounts;
 use super::{Case, CaseReport, Failure, fixture, snapshot};
-use crate::event::{JournalEntry, RunResult};
+use crate::event::{JournalEntry, RunModel, RunResult};
 use crate::git::GitProgram;
 use crate::workspace::remove_folder::remove_folder;
 
@@ -200,7 +199,7 @@ impl CaseRun<'_> {
             let message = format!("timed out after {} s", self.case.timeout().as_secs());
             return Err(Failure::new(message).detail(stderr));
         }
-        let Some(result) = counts.run_id.as_ref().and_then(|id| self.result(id)) else {
+        let Some(result) = counts.started.as_ref().and_then(|(_, started)| self.result(&started.run_id)) else {
             let message = format!("the run ended without a result: {}", ending(status));
             return Err(Failure::new(message).detail(stderr));
         };
@@ -297,15 +296,15 @@ pub fn placeholder_secret(name: &str) -> String {
 }
 
 /// Counts events as they arrive. Skips lines that aren't events.
-async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunCounts {
-    let mut counts = RunCounts::default();
+async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunModel {
+    let mut counts = RunModel::default();
     let Some(pipe) = pipe else { return counts };
     let mut lines = BufReader::with_capacity(64 * 1024, pipe);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut lines).take(MAX_EVENT_BYTES).read_until(b'\n', &mut line).await {
         let entry = str::from_utf8(&line).ok().and_then(|line| JournalEntry::from_json(line.trim_end()).ok());
         if let Some(entry) = entry {
-            counts.add_event(entry);
+            counts.apply(&entry.agent, &entry.event, entry.at);
         }
         line.clear();
     }

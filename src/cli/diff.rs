@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::arguments::{RUN_HELP, format_parser};
 use super::env::CliEnv;
 use crate::error::Error;
-use crate::event::{Change, Event, PARENT, RunSummary, WorkspaceChanged};
+use crate::event::{Change, Event, PARENT, RunModel, WorkspaceChanged};
 use crate::formats;
 use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::message::Usage;
@@ -66,13 +66,10 @@ struct LoadedRun {
 impl LoadedRun {
     fn read(folder: &Path, env: &CliEnv) -> Result<Self, Error> {
         let record = env.open_record(folder)?;
-        let mut summary = RunSummary::default();
-        let (mut usage, mut turns, mut last_text) = (Usage::default(), 0, String::new());
-        let mut tools: IndexMap<String, u64> = IndexMap::new();
+        let mut summary = RunModel::default();
         let recorded_id = record.result.as_ref().map(|result| result.run_id.clone());
         let mut run_id = recorded_id.unwrap_or_else(|| folder.display().to_string());
         for agent in record.agents()? {
-            let mut is_summary = false;
             for entry in record.entries(&agent)? {
                 let entry = match entry {
                     Ok(entry) => entry,
@@ -81,33 +78,27 @@ impl LoadedRun {
                         break;
                     }
                 };
-                if agent == PARENT {
-                    summary.apply(&entry.event, entry.at);
-                }
-                match &entry.event {
-                    Event::RunStarted(started) => run_id.clone_from(&started.run_id),
-                    Event::CallStarted(started) => *tools.entry(started.tool.clone()).or_default() += 1,
-                    Event::Retrying(event) => usage += event.retry.usage,
-                    Event::RequestStarted(request) => is_summary = request.kept_turns.is_some(),
-                    Event::ReplyReceived(received) => {
-                        usage += received.reply.usage;
-                        if agent == PARENT && !is_summary {
-                            turns = received.turn;
-                            last_text = received.reply.text();
-                        }
-                    }
-                    _ => {}
+                summary.apply(&agent, &entry.event, entry.at);
+                if let Event::RunStarted(started) = &entry.event {
+                    run_id.clone_from(&started.run_id);
                 }
             }
         }
+        let mut tools: IndexMap<String, u64> = IndexMap::new();
+        let mut usage = Usage::default();
+        for agent in summary.agents.values() {
+            usage += agent.usage;
+            agent.calls.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
+        }
         tools.sort_by(|one, calls, other, other_calls| other_calls.cmp(calls).then_with(|| one.cmp(other)));
+        let parent = summary.agents.remove(PARENT).unwrap_or_default();
         let result = record.result.or_else(|| summary.result());
         let side = ComparedRun {
             run_id,
             job: record.plan.job.clone(),
             model: record.plan.parent.model.to_string(),
             outcome: result.as_ref().map(|result| result.outcome),
-            turns: result.as_ref().map_or(turns, |result| result.turns),
+            turns: result.as_ref().map_or(parent.turn, |result| result.turns),
             tool_calls: result.as_ref().map_or_else(
                 || tools.values().sum(),
                 |result| result.tool_calls + result.subagents.iter().map(|child| child.tool_calls).sum::<u64>(),
@@ -122,7 +113,7 @@ impl LoadedRun {
             has_changes: result.as_ref().is_some_and(|result| result.changes.is_some()),
             changed_files: summary.changed.as_ref().and_then(|changed| changed.total),
         };
-        let text = result.as_ref().map_or(last_text, |result| result.text.clone());
+        let text = result.as_ref().map_or(parent.last_text, |result| result.text.clone());
         let data = result.and_then(|result| result.result).unwrap_or_default();
         Ok(Self { plan: record.plan, side, text, result: data, changes: summary.changed })
     }

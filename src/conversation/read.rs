@@ -11,7 +11,7 @@ use super::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Ste
 use crate::error::Error;
 use crate::event::{
     AgentFinished, CallFinished, CallStarted, CheckFinished, Event, JournalEntry, LimitRaised, ModelChanged, PARENT,
-    ReplyReceived, RequestStarted, RunResult, RunSummary,
+    ReplyReceived, RequestStarted, RunModel, RunResult,
 };
 use crate::job::Keep;
 use crate::journal::{JournalError, journal_file};
@@ -46,10 +46,10 @@ impl Conversation {
     {
         let max_chars = max_chars.unwrap_or(usize::MAX);
         let mut missing = Defects::default();
-        let mut summary = RunSummary::default();
+        let mut summary = RunModel::default();
         let mut parent = AgentReader::new(plan, PARENT, max_chars);
         let has_journal = read_journal(&open, PARENT, &mut missing, |entry| {
-            summary.apply(&entry.event, entry.at);
+            summary.apply(&entry.agent, &entry.event, entry.at);
             parent.add(entry);
         });
         if !has_journal {

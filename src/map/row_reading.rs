@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::tables::{MapRow, ProblemKind, RowState};
 use crate::error::other_format;
-use crate::event::{CutOffRequests, ErrorInfo, Event, Outcome, PARENT, RunSummary, Usage, is_agent_id};
+use crate::event::{CutOffRequests, ErrorInfo, Event, Outcome, PARENT, RunModel, Usage, is_agent_id};
 use crate::journal::{JournalError, JournalReader, journal_file};
 use crate::pricing::{Prices, round_usd};
 use crate::record::{
@@ -178,7 +178,7 @@ fn read_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
 
 /// What the journals of a run say.
 struct Journal<'a> {
-    summary: RunSummary,
+    summary: RunModel,
     turns: u32,
     tool_calls: u64,
     usage: Usage,
@@ -198,7 +198,7 @@ enum JournalFailure {
 impl<'a> Journal<'a> {
     fn new(prices: &'a Prices) -> Self {
         Self {
-            summary: RunSummary::default(),
+            summary: RunModel::default(),
             turns: 0,
             tool_calls: 0,
             usage: Usage::default(),
@@ -257,7 +257,7 @@ impl<'a> Journal<'a> {
                 Err(error) => return Err(JournalFailure::Invalid(format!("{name}: {error}"))),
             };
             if agent == PARENT {
-                self.summary.apply(&entry.event, entry.at);
+                self.summary.apply(&entry.agent, &entry.event, entry.at);
             }
             match &entry.event {
                 Event::RequestStarted(request) => {

@@ -10,7 +10,7 @@ use super::read::{agents, journal_error, open_journal};
 use super::recorder::{Recorder, record_error, take};
 use super::state::{LOST_START, NOT_STARTED, read_result};
 use crate::error::Error;
-use crate::event::{Event, PARENT, RunSummary};
+use crate::event::{Event, PARENT, RunModel};
 use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
@@ -84,8 +84,8 @@ impl Recorder {
 
 /// Summarizes the parent's journal, and lists the incomplete journals. Reads all of them, so that nothing is derived from a
 /// modified record.
-fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalError)>), Error> {
-    let mut summary = RunSummary::default();
+fn verify_journals(folder: &Path) -> Result<(RunModel, Vec<(String, JournalError)>), Error> {
+    let mut summary = RunModel::default();
     let mut torn = Vec::new();
     for agent in agents(folder)? {
         let name = journal_file(&agent);
@@ -93,7 +93,7 @@ fn verify_journals(folder: &Path) -> Result<(RunSummary, Vec<(String, JournalErr
         let entries = open_journal(folder, &agent)?.ok_or_else(missing)?;
         for entry in entries {
             match entry {
-                Ok(entry) if agent == PARENT => summary.apply(&entry.event, entry.at),
+                Ok(entry) if agent == PARENT => summary.apply(&entry.agent, &entry.event, entry.at),
                 Ok(_) => {}
                 Err(error @ JournalError::Torn { .. }) => torn.push((name.clone(), error)),
                 Err(error) => return Err(journal_error(folder.join(&name), error)),

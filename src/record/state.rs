@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::files::{RESULT_FILE, open_file};
-use crate::event::{FORMAT, PARENT, RunResult, RunSummary};
+use crate::event::{FORMAT, PARENT, RunModel, RunResult};
 use crate::journal::{JournalReader, journal_file};
 
 /// The largest `result.json` or `plan.json` that is read, in bytes.
@@ -128,11 +128,11 @@ pub fn read_versioned<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<
 /// The result of a run as its journal tells it, which has everything that is in `result.json`. `None` if the journal has no end
 /// or is damaged.
 fn result_of_journal(folder: &Path) -> Option<RunResult> {
-    let mut summary = RunSummary::default();
+    let mut summary = RunModel::default();
     let file = open_file(folder, &journal_file(PARENT), MAX_JOURNAL_BYTES).ok()?;
     for entry in JournalReader::new(BufReader::with_capacity(64 << 10, file)) {
         let entry = entry.ok()?;
-        summary.apply(&entry.event, entry.at);
+        summary.apply(&entry.agent, &entry.event, entry.at);
     }
     summary.result()
 }

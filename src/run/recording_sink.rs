@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::ResumeState;
 use super::run_error::recovery_hint;
 use crate::attachment::Attachment;
-use crate::event::{ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunSummary, Sink};
+use crate::event::{ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Sink};
 use crate::plan::Plan;
 use crate::providers::{Provider, ProviderError};
 use crate::record::Recorder;
@@ -32,7 +32,7 @@ pub(super) struct RecordingSink {
 
 /// What is known from the recorded events.
 pub(super) struct RecordedState {
-    pub(super) summary: RunSummary,
+    pub(super) summary: RunModel,
     /// Whether any call or check was started in this part of the run.
     pub(super) has_acted: bool,
     /// What to do about the first event that couldn't be written.
@@ -55,7 +55,7 @@ impl Sink for RecordingSink {
         }
         if agent == PARENT {
             // Before it is written: the spend of a subagent counts even if the event can't be written.
-            state.summary.apply(&event, at);
+            state.summary.apply(agent, &event, at);
         }
         drop(state);
         let entry = self.recorder.append(agent, event, at).inspect_err(|error| self.fail(error))?;

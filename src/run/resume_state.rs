@@ -10,7 +10,7 @@ use super::used_limit::{UsedLimit, limit_value};
 use crate::agent::{JournalCursor, RaisedLimits};
 use crate::budget::MAP_LIMIT;
 use crate::event::{
-    Event, JournalEntry, Outcome, PARENT, Resumed, RunOptions, RunResult, RunStarted, RunSummary, WorkspaceChanged,
+    Event, JournalEntry, Outcome, PARENT, Resumed, RunModel, RunOptions, RunResult, RunStarted, WorkspaceChanged,
     running_time,
 };
 use crate::plan::{LimitOverrideError, Plan};
@@ -237,10 +237,10 @@ impl ResumeState {
     }
 
     /// The summary of the run's events.
-    pub(super) fn run_summary(&self) -> RunSummary {
-        let mut summary = RunSummary::default();
+    pub(super) fn run_summary(&self) -> RunModel {
+        let mut summary = RunModel::default();
         for entry in self.parent() {
-            summary.apply(&entry.event, entry.at);
+            summary.apply(&entry.agent, &entry.event, entry.at);
         }
         summary
     }

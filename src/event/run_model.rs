@@ -1,19 +1,23 @@
-//! Summarizes a run from the parent's journal, both during the run and from a journal that is read. `result.json` and the
-//! summaries of subagents follow from it.
+//! What happened in a run, event by event: during the run, or from journals that are read. `result.json`, the summaries of
+//! subagents, and what comparisons and test cases count follow from it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
 use super::{
-    AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, PARENT, RunFinished, RunResult, RunStarted,
+    AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted,
     SubagentResult, Usage, WorkspaceChanged, summary_file,
 };
 use crate::pricing;
+use crate::text::truncate;
+
+/// The most characters of the error of a failed call.
+const MAX_ERROR_CHARS: usize = 500;
 
 /// What is known about a run.
 #[derive(Debug, Default)]
-pub struct RunSummary {
+pub struct RunModel {
     /// The start of the run and its time.
     pub started: Option<(Timestamp, RunStarted)>,
     /// How tools were confined in the last part of the run.
@@ -29,11 +33,57 @@ pub struct RunSummary {
     /// The changes of the run, if they are known.
     pub changed: Option<WorkspaceChanged>,
     end: Option<(Timestamp, RunFinished)>,
+    /// What each agent has done, by its id. Subagents are known only if their events are applied, too.
+    pub agents: BTreeMap<String, AgentModel>,
 }
 
-impl RunSummary {
-    /// Takes the next event of the parent's journal and its time.
-    pub fn apply(&mut self, event: &Event, at: Timestamp) {
+/// What an agent has done.
+#[derive(Debug, Default)]
+pub struct AgentModel {
+    /// Its last turn.
+    pub turn: u32,
+    /// The number of replies, also to requests that aren't turns.
+    pub replies: usize,
+    /// The text of its last turn.
+    pub last_text: String,
+    /// The tokens of all its requests, also of those that failed.
+    pub usage: Usage,
+    /// The number of calls that were run and have ended, by tool.
+    pub calls: BTreeMap<String, u64>,
+    /// The failed calls, in the order in which the model asked for them.
+    pub failed_calls: Vec<FailedCall>,
+    /// The end: outcome, turns and last text.
+    pub end: Option<(Outcome, u32, String)>,
+    /// The positions of the calls in the last reply, by their ids.
+    positions: HashMap<String, usize>,
+    /// Whether the last request asks for a summary of the conversation.
+    asks_for_summary: bool,
+}
+
+/// A failed call.
+#[derive(Debug)]
+pub struct FailedCall {
+    /// The number of its reply, and its position there.
+    place: (usize, usize),
+    /// The tool.
+    pub tool: String,
+    /// The first line of the error.
+    pub error: String,
+}
+
+impl RunModel {
+    /// Takes the next event of an agent and its time.
+    pub fn apply(&mut self, agent: &str, event: &Event, at: Timestamp) {
+        match self.agents.get_mut(agent) {
+            Some(known) => known.apply(agent, event),
+            None => self.agents.entry(agent.to_owned()).or_default().apply(agent, event),
+        }
+        if agent == PARENT {
+            self.apply_of_parent(event, at);
+        }
+    }
+
+    fn apply_of_parent(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::RunStarted(started) => {
                 self.sandbox.clone_from(&started.sandbox);
@@ -72,6 +122,11 @@ impl RunSummary {
             Event::RunFinished(finished) => self.end = Some((at, finished.clone())),
             _ => {}
         }
+    }
+
+    /// The number of calls of a tool by all agents together.
+    pub fn total_calls(&self, tool: &str) -> u64 {
+        self.agents.values().filter_map(|agent| agent.calls.get(tool)).sum()
     }
 
     /// The last end of each subagent, in the order of the calls. Each has a summary.
@@ -122,6 +177,43 @@ impl RunSummary {
     }
 }
 
+impl AgentModel {
+    fn apply(&mut self, id: &str, event: &Event) {
+        match event {
+            Event::RequestStarted(request) => self.asks_for_summary = request.kept_turns.is_some(),
+            Event::Retrying(retrying) => self.usage += retrying.retry.usage,
+            Event::RequestFailed(failed) => self.usage += failed.usage,
+            Event::RequestInterrupted(interrupted) => self.usage += interrupted.usage,
+            Event::ReplyReceived(received) => {
+                self.usage += received.reply.usage;
+                self.replies += 1;
+                let calls = received.reply.tool_calls().enumerate();
+                self.positions = calls.map(|(position, call)| (call.id.clone(), position)).collect();
+                if !self.asks_for_summary {
+                    self.turn = received.turn;
+                    self.last_text = received.reply.text();
+                }
+            }
+            Event::CallFinished(finished) => {
+                *self.calls.entry(finished.tool.clone()).or_default() += u64::from(finished.end().was_run());
+                if finished.end().is_failure() {
+                    // Parallel calls end in any order.
+                    let position = self.positions.get(&finished.result.call_id).copied().unwrap_or_default();
+                    let place = (self.replies, position);
+                    let at = self.failed_calls.partition_point(|call| call.place <= place);
+                    let error = finished.result.text.lines().next().unwrap_or_default();
+                    let error = truncate::first(error, MAX_ERROR_CHARS).to_owned();
+                    self.failed_calls.insert(at, FailedCall { place, tool: finished.tool.clone(), error });
+                }
+            }
+            Event::AgentFinished(finished) if finished.id == id => {
+                self.end = Some((finished.outcome, finished.turns, finished.text.clone()));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// The usage and the cost of the whole run include those of the subagents.
 fn sum<'a>(agents: impl Iterator<Item = &'a AgentFinished>) -> (Usage, Option<f64>) {
     agents.fold((Usage::default(), Some(0.0)), |(mut usage, cost): (Usage, Option<f64>), agent| {
@@ -151,7 +243,10 @@ impl From<AgentFinished> for SubagentResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{CallStarted, Change, ChangeKind, Outcome, Resumed};
+    use serde_json::json;
+
+    use crate::event::{CallFinished, CallStarted, Change, ChangeKind, ReplyReceived, Resumed};
+    use crate::message::{Block, BlockContent, Reply, StopReason, ToolCall, ToolResult};
 
     fn end(id: &str, outcome: Outcome, cost_usd: Option<f64>) -> Event {
         let usage = Usage { input_tokens: 1, ..Usage::default() };
@@ -217,10 +312,10 @@ mod tests {
         RunFinished { outcome, exit_code: outcome.exit_code(None), error: None }.into()
     }
 
-    fn course(events: impl IntoIterator<Item = Event>) -> RunSummary {
-        let mut course = RunSummary::default();
+    fn course(events: impl IntoIterator<Item = Event>) -> RunModel {
+        let mut course = RunModel::default();
         for (second, event) in events.into_iter().enumerate() {
-            course.apply(&event, Timestamp::from_second(second as i64).unwrap());
+            course.apply(PARENT, &event, Timestamp::from_second(second as i64).unwrap());
         }
         course
     }
@@ -261,7 +356,7 @@ mod tests {
                 over(Interrupted),
             ]
         };
-        let ids = |course: &RunSummary| {
+        let ids = |course: &RunModel| {
             let result = course.result().unwrap();
             (result.subagents.into_iter().map(|subagent| subagent.id).collect::<Vec<_>>(), result.cost_usd)
         };
@@ -284,5 +379,42 @@ mod tests {
         let result = whole.result().unwrap();
         assert_eq!((result.sandbox.as_str(), result.usage.input_tokens), ("landlock", 3));
         assert_eq!((result.started_at.as_second(), result.finished_at.as_second()), (0, 13));
+    }
+
+    #[test]
+    fn failed_calls_are_in_the_order_in_which_the_model_asked_for_them() {
+        let mut counts = RunModel::default();
+        let mut add = |event: Event| {
+            counts.apply(PARENT, &event, Timestamp::UNIX_EPOCH);
+        };
+        let mut reply = |asked: &[&str], ended: &[&str]| {
+            let block = |id: &&str| {
+                let input = serde_json::value::to_raw_value(&json!({})).unwrap().into();
+                let call = ToolCall { id: (*id).into(), tool: (*id).into(), input, input_error: None };
+                Block::from(BlockContent::Call(call))
+            };
+            let blocks = asked.iter().map(block).collect();
+            let (stop, usage) = (StopReason::ToolUse, Usage::default());
+            let reply = Reply { blocks, stop, usage, model: None, request_id: None };
+            add(ReplyReceived { turn: 1, reply, duration_ms: 1 }.into());
+            for id in ended {
+                let result = ToolResult {
+                    call_id: (*id).into(),
+                    text: String::new(),
+                    is_error: *id != "fine",
+                    ..ToolResult::default()
+                };
+                let (tool, duration_ms) = ((*id).to_owned(), 1);
+                let ended =
+                    CallFinished { tool, result, duration_ms, file_version: None, no_result: None, merged: None };
+                add(ended.into());
+            }
+        };
+        reply(&["a", "fine", "b", "c"], &["c", "fine", "a", "b"]);
+        reply(&["c", "a"], &["a", "c"]);
+        let counts = &counts.agents[PARENT];
+        let failed: Vec<&str> = counts.failed_calls.iter().map(|call| call.tool.as_str()).collect();
+        assert_eq!(failed, ["a", "b", "c", "c", "a"]);
+        assert_eq!((counts.replies, counts.calls["a"], counts.calls["fine"]), (2, 2, 1));
     }
 }
