@@ -5,7 +5,7 @@
 //! [`cli`] reads the job file. [`yaml`] and [`job`] decode it and keep the place of every value. [`lints`] returns all
 //! [`diagnostic::Diagnostic`]s, or a [`lints::ValidJob`], the only source of a [`plan::Plan`]. [`plan`] renders the prompts.
 //! [`run`] starts the parent [`agent::Agent`]. Every step is an [`event::Event`], which the [`record::Recorder`] appends to
-//! the journal and a format in [`formats`] shows.
+//! the journal and a format in [`reports`] shows.
 //!
 //! `validate` stops after the lints and `run --dry-run` after the plan. `show` goes from a record to a format.
 //!
@@ -49,8 +49,8 @@ pub mod error;
 pub mod cases;
 pub mod journal;
 pub mod conversation;
-pub mod formats;
 pub mod record;
+pub mod reports;
 pub mod workspace_changes;
 pub mod apply;
 pub mod budget;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::formats::{DisplayOptions, Formats};
+use crate::reports::{DisplayOptions, Formats};
 use crate::text::pluralize;
 use crate::text::sanitize;
 

@@ -15,9 +15,10 @@ use jiff::Timestamp;
 pub use self::prune::{KeepReason, PruneRules, Pruned, Selection, remove, remove_leftovers, select, update_latest};
 use crate::error::Error;
 use crate::event::Usage;
-use crate::formats::run_table::{RowKind, RunRow, RunStatus};
 use crate::map::MapFolder;
-use crate::record::{MAP_FILE, Overview, ROWS, SeenLease, folders, is_set_aside, is_timestamp, read_overview};
+use crate::record::{
+    MAP_FILE, Overview, ROWS, RowKind, RunRow, RunStatus, SeenLease, folders, is_set_aside, is_timestamp, read_overview,
+};
 
 /// A record or a map.
 #[derive(Debug, Clone)]

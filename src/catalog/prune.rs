@@ -15,10 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Entry, file_name};
 use crate::error::Error;
-use crate::formats::run_table::{RowKind, RunStatus};
 use crate::isolation::{Snapshot, WORKSPACES_FOLDER};
 use crate::map::{MapFolder, RowWorkspaces};
-use crate::record::{LATEST, RemovalLock, folders, point_latest_to, read_overview};
+use crate::record::{LATEST, RemovalLock, RowKind, RunStatus, folders, point_latest_to, read_overview};
 use crate::workspace::open_root::OpenRoot;
 use crate::workspace_changes::tracked_paths;
 

@@ -18,7 +18,6 @@ use crate::apply::{
 };
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, Outcome};
-use crate::formats;
 use crate::git::Repository;
 use crate::isolation::is_own_workspace;
 use crate::journal::RecordKey;
@@ -26,6 +25,7 @@ use crate::map::rows::MAX_ROWS;
 use crate::map::{MapManifest, RowReading, read_row};
 use crate::pricing::Prices;
 use crate::record::{RUNS, find_run, open_file};
+use crate::reports;
 use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
 use crate::text::folded_path::FoldedPath;
@@ -130,7 +130,7 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
         failed: written.failed.map(|(path, reason)| UnwrittenFile { path: path_text(&path), reason }),
         unwritten: written.unwritten.iter().map(|path| path_text(path)).collect(),
     };
-    let text = formats::find(APPLY_REPORTS, &options.format)(&report, env.console.stdout_display());
+    let text = reports::find(APPLY_REPORTS, &options.format)(&report, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     let is_rejected = |run: &AppliedRun| matches!(run.status, ApplyStatus::Conflict | ApplyStatus::Refused);
     let signal = signals.and_then(|signals| signals.first());

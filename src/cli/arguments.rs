@@ -9,9 +9,9 @@ use clap::builder::PossibleValuesParser;
 use super::env::CliEnv;
 use super::read_files;
 use crate::error::Error;
-use crate::formats::Formats;
 use crate::map::rows::ColumnOptions;
 use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
+use crate::reports::Formats;
 
 /// The help about the argument RUN.
 pub(super) const RUN_HELP: &str = "\

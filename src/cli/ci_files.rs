@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::env::CliEnv;
 use crate::event::RunResult;
-use crate::formats::ci_variables::{self, Variable};
-use crate::formats::step_summary;
 use crate::map::tables::{self, MapTable};
+use crate::reports::ci_variables::{self, Variable};
+use crate::reports::step_summary;
 
 /// The most bytes of such a file: GitHub shows nothing of a longer summary, and takes no more outputs
 /// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).

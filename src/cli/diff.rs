@@ -10,12 +10,12 @@ use super::arguments::{RUN_HELP, format_parser};
 use super::env::CliEnv;
 use crate::error::Error;
 use crate::event::{Change, Event, PARENT, RunModel, WorkspaceChanged};
-use crate::formats;
-use crate::formats::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::message::Usage;
 use crate::plan::Plan;
 use crate::plan::diff::diff_values;
 use crate::record::{RUNS, find_run};
+use crate::reports;
+use crate::reports::comparison::{ChangedFile, ComparedRun, Comparison};
 use crate::text::diff::unified;
 use crate::workspace_changes::{has_tracked_files, split_by_path};
 
@@ -33,7 +33,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::COMPARISONS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::COMPARISONS))]
     format: String,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn diff(options: &DiffArgs, env: &CliEnv) -> Result<u8, Error> {
         files: compare_files(one.changes.as_ref(), other.changes.as_ref()),
         runs: [one.side, other.side],
     };
-    let text = formats::find(formats::COMPARISONS, &options.format)(&comparison, env.console.stdout_display());
+    let text = reports::find(reports::COMPARISONS, &options.format)(&comparison, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     Ok(0)
 }

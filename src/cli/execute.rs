@@ -15,7 +15,6 @@ use super::progress::{RunProgress, can_be_live};
 use super::{ci_files, output_queue, replay_source};
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunResult};
-use crate::formats;
 use crate::job::Job;
 use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
@@ -25,6 +24,7 @@ use crate::providers::user_servers::UserServers;
 use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
 use crate::record::Record;
 use crate::redaction::Redactor;
+use crate::reports;
 use crate::run::{
     Backends, Confinement, Ended, OpenRecord, Prepared, ResumeState, RunObserver, RunSecrets, Session, Signals,
     UsedLimit, connect,
@@ -137,7 +137,7 @@ pub(super) fn print_ended_run(
         // The order of an agent's own events stays.
         entries.sort_by_key(|entry| entry.at);
         let console = env.console;
-        entries.iter().for_each(|entry| console.print(&formats::json::event_line(entry)));
+        entries.iter().for_each(|entry| console.print(&reports::json::event_line(entry)));
     }
     let written = printed.files.write(result, printed.display_folder, env);
     print_outcome(printed, env, result, limit_to_raise(&record.folder, result).as_ref());
@@ -248,7 +248,7 @@ pub(super) fn key_program_variables(
 /// Prints the answer to stdout, and to stderr how the run ended and where its record is.
 fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, limit: Option<&UsedLimit>) {
     let folder = printed.display_folder;
-    let stats = formats::run_stats::summary_line(result);
+    let stats = reports::run_stats::summary_line(result);
     match &result.error {
         Some(error) => {
             env.console.eprint_problem(&format!("{}: {}", error.code, printable(&error.message)));
@@ -286,7 +286,7 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
     });
     next.iter().for_each(|next| env.console.eprint(next));
     ci_files::write_run(env, result, folder, next.as_deref());
-    env.console.print_untrusted(&formats::find(formats::ANSWERS, printed.format)(result));
+    env.console.print_untrusted(&reports::find(reports::ANSWERS, printed.format)(result));
 }
 
 /// Prints each event as a JSON line.
@@ -296,7 +296,7 @@ struct JsonlObserver {
 
 impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
-        self.out.print(&formats::json::event_line(entry));
+        self.out.print(&reports::json::event_line(entry));
     }
 }
 

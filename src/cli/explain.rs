@@ -6,8 +6,8 @@ use super::arguments::format_parser;
 use super::env::CliEnv;
 use crate::diagnostic::{Rule, suggest_name};
 use crate::error::Error;
-use crate::formats;
 use crate::plan;
+use crate::reports;
 
 /// Options of `legwork explain`.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "CODE")]
     codes: Vec<String>,
     /// The output format; default: text on a terminal, else markdown
-    #[arg(long, value_parser = format_parser(formats::RULE_PAGES))]
+    #[arg(long, value_parser = format_parser(reports::RULE_PAGES))]
     format: Option<String>,
 }
 
@@ -27,10 +27,10 @@ pub(super) fn explain(options: &ExplainArgs, env: &CliEnv) -> Result<u8, Error> 
     let display = env.console.stdout_display();
     let format = options.format.as_deref().unwrap_or(default);
     let text = if options.codes.is_empty() {
-        formats::find(formats::RULE_LISTS, format)(&all, display)
+        reports::find(reports::RULE_LISTS, format)(&all, display)
     } else {
         let rules = options.codes.iter().map(|code| find_rule(&all, code)).collect::<Result<Vec<_>, _>>()?;
-        formats::find(formats::RULE_PAGES, format)(&rules, display)
+        reports::find(reports::RULE_PAGES, format)(&rules, display)
     };
     env.console.print_formatted(format, &text);
     Ok(0)

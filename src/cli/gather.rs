@@ -10,10 +10,10 @@ use super::output::shell_quote;
 use super::output_files::OutputFileArgs;
 use super::read_files;
 use crate::error::Error;
-use crate::formats;
 use crate::map::rows::{self, ColumnOptions, MAX_FILE_BYTES, RowFormat};
 use crate::map::tables::RowState;
 use crate::map::{self, GatherError, tables};
+use crate::reports;
 
 /// Options of `legwork gather`.
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
     files.write().map_err(failed)?;
     junit.map_or(Ok(()), |junit| junit.write(&files.junit()))?;
     let table = &files.table;
-    let text = formats::find(tables::GATHERED, &options.format)(table, env.console.stdout_display());
+    let text = reports::find(tables::GATHERED, &options.format)(table, env.console.stdout_display());
     env.console.print_formatted(&options.format, &text);
     let is_found = |id: &String| files.state(id).is_some_and(|state| state != RowState::Missing);
     if wanted.is_some_and(|wanted| !table.rows.is_empty() && !wanted.iter().any(is_found)) {

@@ -13,6 +13,7 @@ use super::resume::{find_original, load_resume_state};
 use crate::error::Error;
 use crate::plan::{InputValues, Plan};
 use crate::record::{KeyedPath, KeyedRecord, Record, ResumedRecord, SetAside, StartedRecord};
+use crate::reports::record_files::write_reports;
 use crate::run::{OpenRecord, ResumeState, RunSecrets, head_commit};
 
 /// Which run it is, and where it is recorded.
@@ -71,6 +72,7 @@ pub(super) fn open_keyed_run(
         raises_a_limit: !job.limits.is_empty() || target.is_row,
         set_aside: target.set_aside,
         key: Some(key),
+        write_reports,
     };
     let opened = KeyedRecord::open(&path).map_err(|error| match error {
         Error::InUse { path } => Error::KeyInUse { path },

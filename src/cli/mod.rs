@@ -54,12 +54,12 @@ use self::output::Console;
 use crate::cases;
 use crate::editor_schema;
 use crate::error::Error;
-use crate::formats::run_table;
 use crate::lints::provider_keys;
 use crate::pricing::Prices;
 use crate::process::fd_limit;
 use crate::providers::user_servers::UserServers;
 use crate::redaction::is_secret_name;
+use crate::reports::run_table;
 #[cfg(target_os = "linux")]
 use crate::sandbox::kill_guard;
 use crate::sandbox::restorer;

@@ -11,8 +11,8 @@ use rustix::fs::{FileType, Stat};
 use super::output_queue::{self, Stream};
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
-use crate::formats;
-use crate::formats::DisplayOptions;
+use crate::reports;
+use crate::reports::DisplayOptions;
 use crate::text::sanitize;
 pub(super) use crate::text::sanitize::line as printable;
 use crate::workspace_changes::FileId;
@@ -205,7 +205,7 @@ impl Console {
     /// Prints findings to stderr as text.
     pub(super) fn findings(self, findings: &[Diagnostic]) {
         let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-        self.eprint_problem(&formats::find(formats::FINDINGS, "text")(&findings, self.stderr_display()));
+        self.eprint_problem(&reports::find(reports::FINDINGS, "text")(&findings, self.stderr_display()));
     }
 
     fn label(self, text: &str, colour: &str) -> String {

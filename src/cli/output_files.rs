@@ -7,9 +7,9 @@ use super::env::CliEnv;
 use super::output_target::{self, OutputTarget, is_file};
 use crate::error::Error;
 use crate::event::RunResult;
-use crate::formats::{ci_variables, junit};
 use crate::plan::Plan;
 use crate::record::is_record_file;
+use crate::reports::{ci_variables, junit};
 
 /// The options that name files for how a run ended.
 #[derive(Debug, Clone, Default, clap::Args)]

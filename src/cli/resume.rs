@@ -16,10 +16,10 @@ use super::sandbox_options::SandboxOptions;
 use crate::agent::{MapShare, RunGates};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunOptions};
-use crate::formats;
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, NOT_STARTED, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
+use crate::reports;
 use crate::run::{Backends, OpenRecord, Prepared, ResumeState, Signals, UsedLimit, head_commit};
 use crate::workspace_changes::has_tracked_files;
 
@@ -63,7 +63,7 @@ pub(super) struct ResumeArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::ANSWERS))]
     format: String,
     #[command(flatten)]
     files: OutputFileArgs,

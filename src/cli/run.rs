@@ -10,11 +10,11 @@ use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
 use super::save_case::CaseRecorder;
 use crate::error::Error;
-use crate::formats::{self, PlanPreview};
 use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, SetAside, new_run_id};
+use crate::reports::{self, PlanPreview};
 use crate::run::{OpenRecord, RunSecrets, Signals};
 use crate::text::pluralize;
 
@@ -34,7 +34,7 @@ pub(super) struct RunArgs {
     ///
     /// `text` prints the parent's last text, or its result if there is no text; `json` prints the contents of result.json;
     /// `jsonl` prints each event as it happens, one JSON value per line.
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::ANSWERS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::ANSWERS))]
     format: String,
     #[command(flatten)]
     files: OutputFileArgs,
@@ -215,6 +215,6 @@ fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error>
         verbose: options.verbose,
         display: env.console.stdout_display(),
     };
-    env.console.print_formatted(&options.format, &formats::find(formats::PLANS, &options.format)(&preview));
+    env.console.print_formatted(&options.format, &reports::find(reports::PLANS, &options.format)(&preview));
     Ok(0)
 }

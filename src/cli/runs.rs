@@ -10,10 +10,10 @@ use super::env::CliEnv;
 use super::output::printable;
 use crate::catalog::{self, Entry, KeepReason, PruneRules, Pruned};
 use crate::error::Error;
-use crate::formats;
-use crate::formats::run_table::{RunRow, RunStatus, RunTable};
 use crate::job::Duration as JobDuration;
-use crate::record::{RUNS, SeenLease};
+use crate::record::{RUNS, RunRow, RunStatus, SeenLease};
+use crate::reports;
+use crate::reports::run_table::RunTable;
 use crate::text::pluralize;
 
 /// How long a list waits for signs of life of runs on other machines.
@@ -46,7 +46,7 @@ pub(super) struct RunsArgs {
     #[arg(long)]
     rows: bool,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::RUN_LISTS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::RUN_LISTS))]
     format: String,
 }
 
@@ -142,7 +142,7 @@ fn list(options: &RunsArgs, env: &CliEnv) -> Result<u8, Error> {
     let rows: Vec<_> = entries.into_iter().filter(is_wanted).take(limit).map(|entry| entry.row).collect();
     let display = env.console.stdout_display();
     let table = RunTable::new(rows, std::io::stdout().is_terminal().then_some(display.width));
-    env.console.print_formatted(&options.format, &formats::find(formats::RUN_LISTS, &options.format)(&table, display));
+    env.console.print_formatted(&options.format, &reports::find(reports::RUN_LISTS, &options.format)(&table, display));
     if options.format != "text" {
         return Ok(0);
     }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{Export, ExportError, ExportFormat, write_json};
 use crate::conversation::{AgentConversation, Call, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::event::CallEnd;
-use crate::formats::step_view::{StepView, notes_before_reply};
 use crate::message::Usage;
+use crate::reports::step_view::{StepView, notes_before_reply};
 
 /// One JSON document. Its texts are complete, so all of the conversation is in memory.
 pub(super) const FORMAT: ExportFormat = ExportFormat { name: "atif", options: &[], write };

@@ -1,24 +1,21 @@
 //! Writes the files that are derived from the journals.
 
 use std::io;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::{
-    BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE, open_file_in,
-};
-use super::read::{MAX_FILE_BYTES, read_conversation};
+use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE};
 use super::recorder::{ExistingFile, Recorder};
-use crate::conversation::{AgentConversation, Conversation, MAX_SHOWN_CHARS};
-use crate::event::{AgentFinished, PARENT, RunResult, WorkspaceChanged, summary_file};
-use crate::formats::{html, markdown};
+use crate::event::{PARENT, RunResult, WorkspaceChanged};
 use crate::journal::journal_file;
 use crate::plan::Plan;
 use crate::workspace::new_file::NewFile;
 
 /// A file that was written, and the previous state of its path.
 pub type WrittenFile = (String, ExistingFile);
+
+/// Writes what people read of a run, such as the transcript: from its journals, its plan and its result if there is one.
+pub type WriteReports = fn(&Recorder, &Plan, Option<&RunResult>) -> io::Result<Vec<WrittenFile>>;
 
 impl Recorder {
     /// Writes the job file and the plan.
@@ -30,62 +27,6 @@ impl Recorder {
         let job_file = self.write_new(JOB_FILE, job_file.as_bytes())?;
         let plan = self.write_new(PLAN_FILE, &plan)?;
         Ok([(JOB_FILE.to_owned(), job_file), (PLAN_FILE.to_owned(), plan)])
-    }
-
-    /// Writes a subagent's summary. Its conversation follows in the same file when the run has ended.
-    ///
-    /// # Errors
-    /// If the file couldn't be written.
-    pub fn write_summary(&self, finished: &AgentFinished) -> io::Result<WrittenFile> {
-        let name = summary_file(&finished.id);
-        let existing = self.write(&name, markdown::subagent_summary(finished).as_bytes())?;
-        Ok((name, existing))
-    }
-
-    /// Writes the transcript, the report and the pages about the subagents that have ended.
-    pub(super) fn make_readable(&self, plan: &Plan, result: Option<&RunResult>) -> io::Result<Vec<WrittenFile>> {
-        let conversation = read_conversation(&self.folder, plan, result.cloned(), Some(MAX_SHOWN_CHARS));
-        if conversation.is_damaged {
-            return Err(io::Error::other(format!("the journal can't be used: {}", conversation.missing.join(" "))));
-        }
-        let write = |out: &mut dyn io::Write| markdown::transcript(&conversation, out);
-        let mut made = vec![(TRANSCRIPT_FILE.to_owned(), self.write_with(TRANSCRIPT_FILE, write)?)];
-        for agent in conversation.agents().filter(|agent| agent.id != PARENT) {
-            made.extend(self.make_subagent_page(&conversation, agent)?);
-        }
-        let is_file = || self.open_folder().open_file(Path::new(REPORT_FILE)).is_ok();
-        let report = if conversation.agents().any(|agent| agent.has_no_journal) && is_file() {
-            // A report that was written from all journals has more than can be written now.
-            ExistingFile::Identical
-        } else {
-            self.write_with(REPORT_FILE, |out| html::report(&conversation, out))?
-        };
-        made.push((REPORT_FILE.to_owned(), report));
-        Ok(made)
-    }
-
-    /// Writes the page about a subagent, if it has ended.
-    fn make_subagent_page(
-        &self,
-        conversation: &Conversation,
-        agent: &AgentConversation,
-    ) -> io::Result<Option<WrittenFile>> {
-        let Some(finished) = &agent.finished else { return Ok(None) };
-        let name = summary_file(&agent.id);
-        if agent.has_no_journal {
-            // A page that was written from the journal has more than can be written now.
-            let summary = markdown::subagent_summary(finished);
-            let mut existing = String::new();
-            let is_current = open_file_in(self.open_folder().folder(), &name, MAX_FILE_BYTES)
-                .and_then(|file| file.take(MAX_FILE_BYTES).read_to_string(&mut existing))
-                .is_ok_and(|_| existing.starts_with(&summary));
-            if is_current {
-                return Ok(Some((name, ExistingFile::Identical)));
-            }
-        }
-        let write = |out: &mut dyn io::Write| markdown::subagent_page(conversation, agent, out);
-        let existing = self.write_with(&name, write)?;
-        Ok(Some((name, existing)))
     }
 
     /// Writes what the run has changed, if there is anything to show.
@@ -107,6 +48,7 @@ impl Recorder {
         result: &RunResult,
         changed: Option<&WorkspaceChanged>,
         keep_journals: bool,
+        write_reports: WriteReports,
     ) -> io::Result<()> {
         let mut request = self.take_unflushed(PARENT);
         let file = match &self.slot {
@@ -114,13 +56,13 @@ impl Recorder {
             Some(_) => {
                 let (recorder, plan, result, changed) =
                     (Arc::clone(self), plan.clone(), result.clone(), changed.cloned());
-                let write = move || recorder.write_derived_files(&plan, &result, changed.as_ref());
+                let write = move || recorder.write_derived_files(&plan, &result, changed.as_ref(), write_reports);
                 tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??
             }
             // The disk takes the journal meanwhile.
             None => {
                 let flushed = self.flush_in_background(PARENT, std::mem::take(&mut request));
-                let written = self.write_derived_files(plan, result, changed);
+                let written = self.write_derived_files(plan, result, changed, write_reports);
                 flushed.await?;
                 written?
             }
@@ -155,10 +97,11 @@ impl Recorder {
         plan: &Plan,
         result: &RunResult,
         changed: Option<&WorkspaceChanged>,
+        write_reports: WriteReports,
     ) -> io::Result<NewFile> {
         let write_files = || {
             self.make_patch(changed)?;
-            self.make_readable(plan, Some(result))?;
+            write_reports(self, plan, Some(result))?;
             self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
         };
         let written = write_files().or_else(|error| match error.kind() {

@@ -38,8 +38,10 @@ pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
 /// How the run ended. It is written last.
 pub const RESULT_FILE: &str = "result.json";
-pub(super) const TRANSCRIPT_FILE: &str = "transcript.md";
-pub(super) const REPORT_FILE: &str = "report.html";
+/// The conversation of the parent, for people.
+pub const TRANSCRIPT_FILE: &str = "transcript.md";
+/// The whole run, for a browser.
+pub const REPORT_FILE: &str = "report.html";
 
 /// The prefix of the names of temporary files, which are renamed when they are complete. A killed process leaves them behind;
 /// the next process with the folder's lock removes them.

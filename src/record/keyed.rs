@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use rustix::fs::{FileType, Mode, RenameFlags, mkdirat, renameat, renameat_with};
 use rustix::io::Errno;
 
+use super::artifacts::WriteReports;
 use super::files::{
     BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TEMP_PREFIX, TRANSCRIPT_FILE,
     is_of_file_system, remove_temporary_files,
@@ -79,6 +80,8 @@ pub struct KeyedPath<'a> {
     pub set_aside: Option<SetAside>,
     /// Seals the record.
     pub key: Option<RecordKey>,
+    /// Completes the record of a run whose process was killed at its end.
+    pub write_reports: WriteReports,
 }
 
 impl KeyedRecord {
@@ -135,7 +138,7 @@ impl KeyedRecord {
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
-            let Some(lock) = Recorder::complete_ended(folder, lock)? else { continue };
+            let Some(lock) = Recorder::complete_ended(folder, lock, path.write_reports)? else { continue };
             return match path.read_ended()? {
                 // It has ended in the meantime.
                 Some(ended) => {

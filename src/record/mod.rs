@@ -16,12 +16,15 @@ mod read;
 mod rebuild;
 mod recorder;
 mod resume;
+mod run_row;
 mod run_slot;
 mod state;
 
-pub use self::artifacts::WrittenFile;
+pub use self::artifacts::{WriteReports, WrittenFile};
 pub use self::attachments::read_attachment;
-pub use self::files::{BASELINE_FILE, LATEST, PATCH_FILE, RESULT_FILE, ROWS, RUNS, create_shared_file};
+pub use self::files::{
+    BASELINE_FILE, LATEST, PATCH_FILE, REPORT_FILE, RESULT_FILE, ROWS, RUNS, TRANSCRIPT_FILE, create_shared_file,
+};
 pub(crate) use self::files::{
     is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, remove_abandoned_files,
     replace_shared_file, temporary_in,
@@ -33,11 +36,12 @@ pub use self::lease::SeenLease;
 pub use self::lock::{RemovalLock, has_lease, remove_left_lease};
 pub use self::lookup::{find_run, folders, is_timestamp};
 pub use self::overview::{Overview, read_overview};
-pub use self::read::Record;
+pub use self::read::{Record, read_conversation};
 pub use self::rebuild::Rebuilt;
 pub use self::recorder::{
     ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id, point_latest_to, remove_unused_files,
 };
 pub use self::resume::ResumedRecord;
+pub use self::run_row::{RowKind, RunRow, RunStatus};
 pub use self::run_slot::{RunSlot, RunSlots};
 pub use self::state::{FileDefect, LOST_START, NOT_STARTED, has_lost_start, read_result, read_versioned, used_instead};

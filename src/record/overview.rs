@@ -13,10 +13,10 @@ use super::files::{PLAN_FILE, open_file};
 use super::lease::{LEASE_FILE, SeenLease};
 use super::lock::is_locked;
 use super::lookup::is_timestamp;
+use super::run_row::{RowKind, RunRow, RunStatus};
 use super::state::{LOST_START, MAX_FIRST_LINE_BYTES, RecordedEnd, has_lost_start, read_end};
 use crate::error::{other_format, reader_of};
 use crate::event::{FORMAT, Outcome, PARENT, Resumed, running_time};
-use crate::formats::run_table::{RowKind, RunRow, RunStatus};
 use crate::journal::journal_file;
 
 /// The largest journal that is read for the running time, in bytes.

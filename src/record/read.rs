@@ -17,7 +17,7 @@ use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
 use crate::plan::Plan;
 
 /// The largest file that is read, except journals, in bytes.
-pub(super) const MAX_FILE_BYTES: u64 = 128 << 20;
+const MAX_FILE_BYTES: u64 = 128 << 20;
 /// The largest journal that is read, in bytes.
 pub(super) const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
@@ -152,7 +152,7 @@ impl Record {
 }
 
 /// Reads the conversation of a run from its journals.
-pub(super) fn read_conversation(
+pub fn read_conversation(
     folder: &Path,
     plan: &Plan,
     result: Option<RunResult>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::artifacts::WrittenFile;
+use super::artifacts::{WriteReports, WrittenFile};
 use super::files::remove_temporary_files;
 use super::lock::RecordLock;
 use super::read::{agents, journal_error, open_journal};
@@ -32,9 +32,9 @@ impl Recorder {
     /// # Errors
     /// If another process uses the folder, there is no journal or no complete line in it, a journal was modified or written
     /// by another version, or a file can't be written.
-    pub fn rebuild(folder: &Path) -> Result<Rebuilt, Error> {
+    pub fn rebuild(folder: &Path, write_reports: WriteReports) -> Result<Rebuilt, Error> {
         let (folder, lock) = take(folder)?;
-        Self::rebuild_locked(folder, lock)
+        Self::rebuild_locked(folder, lock, write_reports)
     }
 
     /// Completes the record of a run that ended just before its process was killed: its journal has the end, and
@@ -42,7 +42,11 @@ impl Recorder {
     ///
     /// # Errors
     /// As for [`Self::rebuild`].
-    pub(super) fn complete_ended(folder: &Path, lock: RecordLock) -> Result<Option<RecordLock>, Error> {
+    pub(super) fn complete_ended(
+        folder: &Path,
+        lock: RecordLock,
+        write_reports: WriteReports,
+    ) -> Result<Option<RecordLock>, Error> {
         if !matches!(read_result(folder), Ok(None)) {
             return Ok(Some(lock));
         }
@@ -52,13 +56,13 @@ impl Recorder {
             Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
                 let folder = folder.canonicalize().map_err(record_error(folder))?;
                 remove_temporary_files(&lock.root);
-                Self::rebuild_locked(folder, lock).map(|_| None)
+                Self::rebuild_locked(folder, lock, write_reports).map(|_| None)
             }
             _ => Ok(Some(lock)),
         }
     }
 
-    fn rebuild_locked(folder: PathBuf, lock: RecordLock) -> Result<Rebuilt, Error> {
+    fn rebuild_locked(folder: PathBuf, lock: RecordLock, write_reports: WriteReports) -> Result<Rebuilt, Error> {
         let (summary, torn) = verify_journals(&folder)?;
         let Some((_, started)) = &summary.started else {
             let why = if matches!(read_result(&folder), Ok(Some(_))) { LOST_START } else { NOT_STARTED }.to_owned();
@@ -73,7 +77,7 @@ impl Recorder {
         // If the last line couldn't be written, the result exists only in this file.
         let from_file = || read_result(&recorder.folder).ok().flatten();
         let shown = result.clone().or_else(from_file);
-        files.extend(recorder.make_readable(&started.plan, shown.as_ref()).map_err(failed)?);
+        files.extend(write_reports(&recorder, &started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
             files.push(recorder.make_result(result).map_err(failed)?);
             recorder.remove_run_files(result);

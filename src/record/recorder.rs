@@ -270,11 +270,18 @@ impl Recorder {
     }
 
     /// Writes a file of the record so that it appears completely or not at all.
-    pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
+    ///
+    /// # Errors
+    /// If it couldn't be written.
+    pub fn write(&self, name: &str, content: &[u8]) -> io::Result<ExistingFile> {
         self.write_with(name, |out| out.write_all(content))
     }
 
-    pub(super) fn write_with(
+    /// Writes a file of the record so that it appears completely or not at all.
+    ///
+    /// # Errors
+    /// If it couldn't be written.
+    pub fn write_with(
         &self,
         name: &str,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

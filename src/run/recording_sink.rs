@@ -14,6 +14,7 @@ use crate::event::{ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Si
 use crate::plan::Plan;
 use crate::providers::{Provider, ProviderError};
 use crate::record::Recorder;
+use crate::reports::record_files::write_summary;
 use crate::sync::IgnorePoison;
 
 /// Shows what happens in a run.
@@ -63,7 +64,7 @@ impl Sink for RecordingSink {
             && agent == PARENT
             && finished.subagent.is_some()
         {
-            self.recorder.write_summary(finished).inspect_err(|error| self.fail(error))?;
+            write_summary(&self.recorder, finished).inspect_err(|error| self.fail(error))?;
         }
         for observer in &self.observers {
             observer.event(&entry);
@@ -99,7 +100,7 @@ impl RecordingSink {
 
     /// Writes the summaries of the subagents that ended just before the run was interrupted.
     pub(super) fn write_summaries(&self) -> io::Result<()> {
-        self.state().summary.summaries().try_for_each(|child| self.recorder.write_summary(child).map(drop))
+        self.state().summary.summaries().try_for_each(|child| write_summary(&self.recorder, child).map(drop))
     }
 
     /// Takes the hint of the first failure.

@@ -27,7 +27,6 @@ use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunOptions, RunResult, RunStarted,
     Sink, WorkspaceChanged,
 };
-use crate::formats::html;
 use crate::git::{GitProgram, head_commit};
 use crate::job::Keep;
 use crate::journal::Fault;
@@ -37,6 +36,8 @@ use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::Script;
 use crate::providers::{Model, Provider};
 use crate::record::{Recorder, WrittenFile};
+use crate::reports::html;
+use crate::reports::record_files::write_reports;
 use crate::sandbox::Tier;
 use crate::sandbox::protected_paths::{ProtectedPaths, Repositories};
 use crate::tools::ToolServers;
@@ -353,7 +354,7 @@ impl Running<'_> {
             // They are needed to resume the run.
             Keep::Never => !is_final(result.outcome),
         };
-        if let Err(failure) = recorder.finish(plan, &result, changed.as_ref(), keep).await {
+        if let Err(failure) = recorder.finish(plan, &result, changed.as_ref(), keep, write_reports).await {
             if result.outcome != Outcome::EnvironmentFailed {
                 mark_record_failure(&mut result, &failure, folder);
             }

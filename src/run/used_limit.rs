@@ -1,8 +1,8 @@
 //! The limit that ended a run, which must be raised to continue the run, and how much of it was used.
 
-use crate::formats::run_stats;
 use crate::job::Duration;
 use crate::plan::PlannedLimits;
+use crate::reports::run_stats;
 
 /// The limit that ended a run.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use clap::{Arg, Command};
 use legwork::diagnostic::Rule;
-use legwork::formats::{self, DisplayOptions};
+use legwork::reports::{self, DisplayOptions};
 
 use super::source::{files, read, root};
 
@@ -191,7 +191,7 @@ fn the_command_line_reference_is_up_to_date() {
 
 #[test]
 fn the_pages_of_rules_are_up_to_date() {
-    let markdown = formats::find(formats::RULE_PAGES, "markdown");
+    let markdown = reports::find(reports::RULE_PAGES, "markdown");
     let display = DisplayOptions { colour: false, width: 100 };
     let rules = rules();
     for rule in &rules {

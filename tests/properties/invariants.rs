@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use legwork::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
-use legwork::formats::{DisplayOptions, FINDINGS};
 use legwork::lints::{self, LintReport, ValidJob};
 use legwork::plan::{InputValues, Plan, RunContext};
+use legwork::reports::{DisplayOptions, FINDINGS};
 use legwork::template::JobDir;
 use legwork::yaml;
 use serde_json::Value;
@@ -84,7 +84,7 @@ fn check_formats(findings: &[Diagnostic]) {
         }
     }
     let look = DisplayOptions { colour: false, width: 140 };
-    let shown = |name: &str| legwork::formats::find(FINDINGS, name)(findings, look);
+    let shown = |name: &str| legwork::reports::find(FINDINGS, name)(findings, look);
     let [json, sarif, gitlab] =
         ["json", "sarif", "gitlab"].map(|name| serde_json::from_str::<Value>(&shown(name)).expect(name));
     let listed = json["diagnostics"].as_array().expect("a list");

@@ -35,7 +35,6 @@ use super::progress::MapProgress;
 use super::{ci_files, output_queue, read_files};
 use crate::error::Error;
 use crate::event::EXIT_ENVIRONMENT;
-use crate::formats::{self, PlanPreview};
 use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
 use crate::journal::RecordKey;
@@ -53,6 +52,7 @@ use crate::process::fd_limit::max_concurrent_runs;
 use crate::record::{
     FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, remove_left_lease, remove_unused_files,
 };
+use crate::reports::{self, PlanPreview};
 use crate::run::{Signals, head_commit};
 use crate::sync::IgnorePoison;
 use crate::text::pluralize;
@@ -696,7 +696,7 @@ fn print_dry_run(
         verbose: false,
         display: env.console.stdout_display(),
     };
-    env.console.print_formatted("text", &formats::find(formats::PLANS, "text")(&preview));
+    env.console.print_formatted("text", &reports::find(reports::PLANS, "text")(&preview));
     Ok(0)
 }
 

@@ -1,8 +1,8 @@
 //! The line for an event in logs and above the live lines.
 
 use crate::event::{Event, JournalEntry, PARENT};
-use crate::formats::run_stats;
-use crate::formats::step_view::StepView;
+use crate::reports::run_stats;
+use crate::reports::step_view::StepView;
 use crate::text::truncate;
 
 /// The most characters of an error or of a check's output in a line.

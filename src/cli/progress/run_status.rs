@@ -9,10 +9,10 @@ use indicatif::FormattedDuration;
 use super::event_line::event_line;
 use crate::cli::output::printable;
 use crate::event::{CutOffRequests, Event, JournalEntry, PARENT, RequestStarted, Usage};
-use crate::formats::run_stats;
 use crate::plan::{Plan, PlannedAgent, PlannedLimits};
 use crate::pricing::Prices;
 use crate::providers::Model;
+use crate::reports::run_stats;
 use crate::run::ResumeState;
 use crate::text::{pluralize, truncate};
 

@@ -26,12 +26,12 @@ use crate::cases::{
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
-use crate::formats::test_text;
 use crate::git::is_worktree_root;
 use crate::lints::JobTrust;
 use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
+use crate::reports::test_text;
 use crate::run::{RunObserver, Signals};
 use crate::sync::IgnorePoison;
 use crate::{job, yaml};

@@ -11,9 +11,9 @@ use crate::cli::output::shell_quote;
 use crate::conversation::{AgentReader, MAX_SHOWN_CHARS};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT, RunFinished, is_agent_id};
-use crate::formats::conversation_text::{Progress, Target};
 use crate::plan::Plan;
 use crate::record::{JournalTail, Record, RunWatch};
+use crate::reports::conversation_text::{Progress, Target};
 
 /// How often the journals are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

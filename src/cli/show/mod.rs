@@ -16,9 +16,10 @@ use super::output::printable;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::Error;
 use crate::event::{PARENT, is_agent_id};
-use crate::formats::conversation_text::{Selection, Target, write_selection};
 use crate::map::tables::map_rows;
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
+use crate::reports::conversation_text::{Selection, Target, write_selection};
+use crate::reports::record_files::write_reports;
 use crate::workspace_changes::has_tracked_files;
 
 /// The largest page of another version that is shown, in bytes.
@@ -210,7 +211,7 @@ fn open_report(folder: &Path, records: &[Record], options: &ShowArgs, env: &CliE
 
 /// Rebuilds the files of a record and lists which of them have changed.
 fn rebuild(folder: &Path, env: &CliEnv) -> Result<u8, Error> {
-    let rebuilt = Recorder::rebuild(folder)?;
+    let rebuilt = Recorder::rebuild(folder, write_reports)?;
     for (journal, defect) in &rebuilt.torn {
         env.console.warning(&format!("{journal}: {defect}; the events before it are used"));
     }

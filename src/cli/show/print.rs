@@ -4,7 +4,7 @@ use std::io;
 
 use crate::cli::env::CliEnv;
 use crate::error::Error;
-use crate::formats::conversation_text::Target;
+use crate::reports::conversation_text::Target;
 
 /// Prints a conversation. It is sanitized for a terminal, or else as a format for people.
 pub(super) fn print(text: &str, target: Target, env: &CliEnv) {

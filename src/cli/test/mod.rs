@@ -17,8 +17,8 @@ use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
-use crate::formats::{self, test_text};
 use crate::lints::JobTrust;
+use crate::reports::{self, test_text};
 use crate::run::Signals;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
@@ -42,7 +42,7 @@ pub(super) struct TestArgs {
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::TEST_REPORTS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::TEST_REPORTS))]
     format: String,
     #[command(flatten)]
     run_options: TestRunOptions,
@@ -82,7 +82,7 @@ pub(super) fn test(options: &TestArgs, env: &CliEnv) -> Result<u8, Error> {
     let cases = load_cases(paths, &options.filter, origin, env)?;
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     let report = run_cases(&cases, run_options, env, &signals, &|case| print_case(options, env, case))?;
-    let shown = formats::find(formats::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
+    let shown = reports::find(reports::TEST_REPORTS, &options.format)(&report, env.console.stdout_display());
     env.console.print_formatted(&options.format, &shown);
     Ok(match signals.first() {
         Some(signal) if report.interrupted => 128 + signal,

@@ -21,8 +21,8 @@ use super::read_files;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
 use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
-use crate::formats;
 use crate::lints::JobTrust;
+use crate::reports;
 use crate::template::FileId;
 use crate::text::pluralize;
 
@@ -43,7 +43,7 @@ pub(super) struct ValidateArgs {
     #[arg(default_value = input_files::DEFAULT_FOLDER)]
     paths: Vec<PathBuf>,
     /// The output format
-    #[arg(long, default_value = "text", value_parser = format_parser(formats::FINDINGS))]
+    #[arg(long, default_value = "text", value_parser = format_parser(reports::FINDINGS))]
     format: String,
     /// Apply all safe fixes to the files, including prompt files
     ///
@@ -96,7 +96,7 @@ pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error
     let file_findings = all.into_iter().flat_map(|checked| checked.findings);
     let findings = deduplicate(config_findings.into_iter().chain(file_findings));
     let findings: Vec<Diagnostic> = findings.iter().map(Diagnostic::without_unquotable).collect();
-    let text = |display| formats::find(formats::FINDINGS, &options.format)(&findings, display);
+    let text = |display| reports::find(reports::FINDINGS, &options.format)(&findings, display);
     match &fixer {
         Some(fixer) if options.diff => {
             if out.print_untrusted(&fixer.diff) {

@@ -18,10 +18,10 @@ use super::content::{
 use super::settings::{TraceParent, TraceSettings};
 use crate::conversation::{AgentConversation, Call, CheckAttempt, Conversation, StepKind, Turn, TurnKind};
 use crate::event::{CallEnd, Outcome};
-use crate::formats::step_view::StepView;
 use crate::message::Usage;
 use crate::plan::PlannedAgent;
 use crate::providers::Model;
+use crate::reports::step_view::StepView;
 
 type SpanId = [u8; 8];
 

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use minijinja::{Environment, Value, context};
 
 use super::table::{MAX_SHOWN_COLUMNS, MapTable, RowSummary, result_column};
-use crate::formats::html::{csp_hash, show_control_chars};
-use crate::formats::run_stats;
-use crate::formats::uri::file_uri;
+use crate::reports::html::{csp_hash, show_control_chars};
+use crate::reports::run_stats;
+use crate::reports::uri::file_uri;
 use crate::text::pluralize;
 
 const PAGE_TEMPLATE: &str = include_str!("page.html");

@@ -2,7 +2,7 @@
 
 use super::table::{MapTable, RowSummary, TableProblem};
 use crate::event::Outcome;
-use crate::formats::junit::{TestCase, TestProblem, TestSuite, document};
+use crate::reports::junit::{TestCase, TestProblem, TestSuite, document};
 
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;

@@ -16,7 +16,7 @@ pub use self::table::{
     EXIT_TEMPORARY, MapRow, MapTable, ProblemKind, RowState, RowSummary, TABLE_FORMAT, TableProblem,
 };
 pub use self::text::{map_rows, map_summary};
-use crate::formats::{DisplayOptions, Formats};
+use crate::reports::{DisplayOptions, Formats};
 
 /// The joined tables of one or several folders of maps.
 pub static GATHERED: Formats<fn(&MapTable, DisplayOptions) -> String> =

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::table::MapTable;
-use crate::formats::ci_variables::{Variable, add_files};
+use crate::reports::ci_variables::{Variable, add_files};
 
 /// The variables of a map, with the exit code of the command.
 pub fn ci_variables(table: &MapTable, exit_code: u8, folder: &Path, current: &Path) -> Vec<Variable> {

@@ -2,8 +2,8 @@
 
 use super::html::total_cost;
 use super::table::MapTable;
-use crate::formats::run_stats;
-use crate::formats::step_summary::{MAX_TEXT_CHARS, heading, next_command};
+use crate::reports::run_stats;
+use crate::reports::step_summary::{MAX_TEXT_CHARS, heading, next_command};
 use crate::text::pluralize;
 use crate::text::sanitize::escape_markdown;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::html::total_cost;
 use super::table::{MapTable, RowSummary};
-use crate::formats::{DisplayOptions, LineWriter, run_stats, to_json};
+use crate::reports::{DisplayOptions, LineWriter, run_stats, to_json};
 use crate::text::pluralize;
 
 /// The most problems, reasons, and ids of each, in the text.

@@ -11,10 +11,10 @@ use super::outline::{AgentOutline, Outline, call_anchor, checks_failed};
 use super::text_blocks::TextLimit;
 use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::event::{CallEnd, MergedChanges, Outcome};
-use crate::formats::run_stats;
-use crate::formats::step_view::{Severity, StepView, checks_title, notes_after_reply, notes_before_reply, turn_title};
 use crate::journal::journal_file;
 use crate::message::Usage;
+use crate::reports::run_stats;
+use crate::reports::step_view::{Severity, StepView, checks_title, notes_after_reply, notes_before_reply, turn_title};
 use crate::text::{pluralize, truncate};
 
 /// The place of a subagent in its call.

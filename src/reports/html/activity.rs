@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::outline::{AgentOutline, Outline, call_anchor};
 use crate::conversation::{Conversation, StepKind};
-use crate::formats::step_view::{Severity, StepView, turn_title};
+use crate::reports::step_view::{Severity, StepView, turn_title};
 
 /// What an agent waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,6 +18,7 @@ pub mod junit;
 pub mod markdown;
 mod plan_text;
 mod problems;
+pub mod record_files;
 mod rule_docs;
 pub mod run_stats;
 pub mod run_table;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::activity::{Activity, Mark, MarkKind, Span};
 use super::escape::escape;
-use crate::formats::run_stats::duration;
+use crate::reports::run_stats::duration;
 use crate::text::truncate;
 
 /// The height of a lane, and of the axis above the lanes.

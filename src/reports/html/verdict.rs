@@ -5,8 +5,8 @@ use minijinja::{Value, context};
 use super::outline::{AgentOutline, Outline, call_anchor};
 use crate::conversation::{Conversation, StepKind};
 use crate::event::{LimitReached, Outcome, RunResult};
-use crate::formats::problems::{Problem, problems_of};
-use crate::formats::run_stats;
+use crate::reports::problems::{Problem, problems_of};
+use crate::reports::run_stats;
 use crate::text::{pluralize, truncate};
 
 /// The most problems that are listed.
