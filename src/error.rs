@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostic;
-use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, FORMAT, Outcome};
+use crate::event::{FORMAT, Outcome};
+use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE};
 use crate::mcp::StartError;
 use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;

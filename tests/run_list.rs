@@ -56,6 +56,28 @@ fn names(list: &[(String, String)]) -> Vec<&str> {
 }
 
 #[test]
+fn the_time_of_a_killed_run_is_without_its_pauses() {
+    let folder = TestFolder::new();
+    let line = |time: &str, kind: &str, data: Value| {
+        let at = format!("2026-01-01T{time}Z");
+        format!("{}\n", json!({ "seq": 1, "at": at, "agent": "parent", "type": kind, "data": data }))
+    };
+    let resumed = json!({
+        "version": "1", "workspace": "/w", "sandbox": "off", "commit": null, "last_seen": "2026-01-01T00:00:10Z",
+    });
+    let journal = [
+        line("00:00:00", "run_started", json!({ "format": 2 })),
+        line("00:00:04", "note_sent", json!({ "text": "Go on." })),
+        line("01:00:00", "resumed", resumed),
+        line("01:00:05", "note_sent", json!({ "text": "Go on." })),
+    ];
+    folder.allow_forged_records().write("runs/job/killed/events.jsonl", journal.concat());
+    let listed = runs(&folder, &["--format", "json"]).assert_code(0).json();
+    let run = &listed["runs"][0];
+    assert_eq!((&run["outcome"], &run["duration_ms"]), (&json!("interrupted"), &json!(15_000)), "{run}");
+}
+
+#[test]
 fn runs_keyed_runs_and_maps_are_listed_newest_first() {
     let folder = scripted();
     folder.write("other.yaml", "model: replay/none.yaml\nparent: { prompt: Go., tools: [] }\n");

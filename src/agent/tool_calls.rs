@@ -17,7 +17,7 @@ use crate::job::SubagentWorkspace;
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::process::spawn::EnvironmentError;
-use crate::text::truncate::first;
+use crate::text::truncate::ellipsize;
 use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
 use crate::tools::toolbox::{MAX_RESULT_CHARS, truncate_middle};
@@ -459,7 +459,7 @@ fn subagent_tool_result(call: &ToolCall, end: &AgentFinished) -> ToolResult {
         outcome => {
             let what = if data.is_some() { "the data that it had submitted" } else { "its last message" };
             let turns = pluralize(u64::from(end.turns), "turn");
-            let refusal = |why: &str| format!(" (the model's provider says why: {})", truncate_line(why, 600));
+            let refusal = |why: &str| format!(" (the model's provider says why: {})", ellipsize(why, 600));
             let refusal = end.refusal.as_deref().map(refusal).unwrap_or_default();
             format!("[{} ended with {outcome} after {turns}{refusal}; this is {what}]\n\n{text}", end.id)
         }
@@ -480,7 +480,7 @@ fn add_merged(end: &mut CallFinished, id: &str, merged: MergedChanges) {
         ([], []) => format!("[{id} changed no files"),
         ([], files) => {
             let files: Vec<_> = files.iter().map(|file| format!("`{}`", sanitize::line(file))).collect();
-            let files = truncate_line(&files.join(", "), MAX_MERGE_NOTE);
+            let files = ellipsize(&files.join(", "), MAX_MERGE_NOTE);
             format!("[{id} changed {count}, and the workspace has its changes now: {files}")
         }
         (conflicts, _) if merged.may_be_partial => format!(
@@ -495,15 +495,9 @@ fn add_merged(end: &mut CallFinished, id: &str, merged: MergedChanges) {
     };
     if let Some(gaps) = &merged.note {
         note += "; ";
-        note += &truncate_line(&sanitize::line(gaps), MAX_MERGE_NOTE);
+        note += &ellipsize(&sanitize::line(gaps), MAX_MERGE_NOTE);
     }
     end.result.text = truncate_middle(format!("{note}]\n\n{}", end.result.text), MAX_RESULT_CHARS);
     end.result.is_error |= !merged.conflicts.is_empty();
     end.merged = Some(merged);
-}
-
-/// Truncates a line to this many characters.
-fn truncate_line(line: &str, most: usize) -> String {
-    let short = first(line, most);
-    if short == line { line.to_owned() } else { format!("{short}…") }
 }

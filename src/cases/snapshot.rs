@@ -1,11 +1,11 @@
 //! Snapshots: reviewed contents of a file or of the last text.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::text::diff::hunks;
+use crate::workspace::new_file::replace_file;
 
 use super::{SNAPSHOTS_FOLDER, fixture};
 
@@ -26,12 +26,8 @@ impl StaleSnapshot {
     pub(super) fn update(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        // The usual mode of files in a repository, which the umask restricts.
-        let mode = fs::Permissions::from_mode(0o666);
-        let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
-        file.write_all(&self.actual)?;
-        file.persist(&self.path).map_err(|error| error.error)?;
-        Ok(())
+        // The usual mode of files in a repository.
+        replace_file(&self.path, 0o666, &self.actual)
     }
 }
 

@@ -17,7 +17,8 @@ use crate::apply::{
     RunChanges, TargetFiles, UnwrittenFile, WriteReport, write_back,
 };
 use crate::error::Error;
-use crate::event::{EXIT_ENVIRONMENT, Outcome};
+use crate::event::Outcome;
+use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_FAILED};
 use crate::git::Repository;
 use crate::isolation::is_own_workspace;
 use crate::journal::RecordKey;
@@ -32,8 +33,6 @@ use crate::text::folded_path::FoldedPath;
 use crate::workspace::write_protection::could_form_git_dir;
 use crate::workspace_changes::has_tracked_files;
 
-/// The exit code if the changes of some run aren't applied.
-const EXIT_CONFLICT: u8 = 1;
 /// The file that makes a folder one of a map.
 const MAP_FILE: &str = "map.json";
 /// How long the files may take to be written after a signal.
@@ -143,7 +142,7 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
             env.console.warning("the signal came while files were written, so all of them were written first");
             128 + number
         }
-        None if report.runs.iter().any(is_rejected) => EXIT_CONFLICT,
+        None if report.runs.iter().any(is_rejected) => EXIT_FAILED,
         None => 0,
     })
 }

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 pub use self::call_end::CallEnd;
 pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
-pub use self::outcome::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE, Outcome};
+pub use self::outcome::Outcome;
 pub use self::run_model::{AgentModel, FailedCall, RunModel};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
 pub use self::stopwatch::{Stopwatch, running_time};

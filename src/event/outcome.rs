@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::exit_code::{EXIT_DIFFERENT, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_LIMIT, EXIT_SIGNAL, EXIT_TEMPORARY};
 use crate::providers::ProviderErrorKind;
 
 /// Every way in which an agent or a run can end.
@@ -43,13 +44,6 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// Exit code for a wrong command line.
-pub const EXIT_USAGE: u8 = 2;
-/// Exit code for an invalid job file or input.
-pub const EXIT_INVALID: u8 = 3;
-/// Exit code if the environment fails: a full disk, an unreadable folder.
-pub const EXIT_ENVIRONMENT: u8 = 5;
-
 impl Outcome {
     /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; Self::Interrupted as usize + 1] = [
@@ -74,17 +68,17 @@ impl Outcome {
     pub fn exit_code(self, signal: Option<u8>) -> u8 {
         match self {
             Self::Completed => 0,
-            Self::ChecksFailed | Self::ResultInvalid | Self::Refused => 1,
+            Self::ChecksFailed | Self::ResultInvalid | Self::Refused => EXIT_FAILED,
             Self::TurnLimit
             | Self::BudgetExceeded
             | Self::TimedOut
             | Self::Stuck
             | Self::ReplyCut
-            | Self::ContextFull => 4,
+            | Self::ContextFull => EXIT_LIMIT,
             Self::EnvironmentFailed | Self::ProviderRejected => EXIT_ENVIRONMENT,
-            Self::ReplayDiffers => 7,
-            Self::ProviderFailed => 75,
-            Self::Interrupted => 128 + signal.unwrap_or(2),
+            Self::ReplayDiffers => EXIT_DIFFERENT,
+            Self::ProviderFailed => EXIT_TEMPORARY,
+            Self::Interrupted => EXIT_SIGNAL + signal.unwrap_or(2),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -19,6 +19,7 @@ use crate::git::Repository;
 use crate::git::index::{EntryStat, IndexReader, with_stats};
 use crate::git::program::GitWorkingTree;
 use crate::workspace::Workspace;
+use crate::workspace::new_file::replace_file;
 use crate::workspace::open_beneath::open_dir;
 use crate::workspace::open_root::OpenRoot;
 
@@ -119,17 +120,10 @@ impl FilteredList {
         };
         let bytes = fs::read(tree.index()).map_err(IsolationError::io(tree.index()))?;
         match with_stats(&bytes, if repository.sha256 { 32 } else { 20 }, stat_of) {
-            Some(noted) => replace(tree.index(), &noted).map_err(IsolationError::io(tree.index())),
+            Some(noted) => replace_file(tree.index(), 0o600, &noted).map_err(IsolationError::io(tree.index())),
             None => Ok(()),
         }
     }
-}
-
-/// Replaces a file by a new one.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(path))?;
-    file.write_all(content)?;
-    file.persist(path).map(drop).map_err(|error| error.error)
 }
 
 /// Replaces the content of a file of a folder.

@@ -1,8 +1,7 @@
-//! What a list of many records needs of one: from `result.json`, or else from the first and the last line of the journal.
-//! Nothing is verified here, and no more is read than that.
+//! What a list of many records needs of one: from `result.json`, or else from the journal. Nothing is verified here.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -14,17 +13,13 @@ use super::lease::{LEASE_FILE, SeenLease};
 use super::lock::is_locked;
 use super::lookup::is_timestamp;
 use super::run_row::{RowKind, RunRow, RunStatus};
-use super::state::{LOST_START, MAX_FIRST_LINE_BYTES, RecordedEnd, has_lost_start, read_end};
+use super::state::{LOST_START, MAX_JOURNAL_BYTES, RecordedEnd, has_lost_start, read_end};
 use crate::error::{other_format, reader_of};
 use crate::event::{FORMAT, Outcome, PARENT, Resumed, running_time};
 use crate::journal::journal_file;
 
-/// The largest journal that is read for the running time, in bytes.
-const MAX_TIMED_BYTES: u64 = 64 << 20;
-/// How much of the journal's end is searched for its last line, in bytes.
-const MAX_TAIL_BYTES: u64 = 64 << 10;
-/// The largest journal that is opened, in bytes.
-const MAX_JOURNAL_BYTES: u64 = 1 << 40;
+/// The longest line that is read, in bytes.
+const MAX_LINE_BYTES: u64 = 256 << 20;
 
 /// What is known about one record.
 #[derive(Debug)]
@@ -65,6 +60,17 @@ struct EndFields {
     exit_code: u8,
 }
 
+/// What the journal of a run that has no usable `result.json` says.
+struct Scan {
+    first: FirstLine,
+    /// When each event happened, and when parts that were killed were last alive.
+    times: Vec<Timestamp>,
+    /// When the run was resumed.
+    resumed: Vec<Timestamp>,
+    /// How it ended, if the last line says it.
+    end: Option<EndFields>,
+}
+
 /// The first line of a journal.
 enum FirstLine {
     /// There is none, or it is incomplete.
@@ -93,8 +99,8 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
     }
     let lease = SeenLease::of(folder);
     let is_running = !is_own && is_locked(folder);
-    let first = first_line(folder);
-    let mut row = match (&ended, &first) {
+    let scan = scan_journal(folder);
+    let mut row = match (&ended, &scan.first) {
         (Some(_), _) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
         (_, FirstLine::Started(_, start)) if start.format != u64::from(FORMAT) => {
             return Some(Overview::of(in_other_format(start.format, start.version.as_deref())));
@@ -110,14 +116,14 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
         (_, FirstLine::Started(..)) => RunRow::new(RowKind::Run, RunStatus::Interrupted),
     };
     let mut sandbox = None;
-    if let FirstLine::Started(at, start) = first {
-        row.started_at = Some(at);
-        row.run_id = start.run_id;
-        sandbox = Some(start.sandbox);
+    if let FirstLine::Started(at, start) = &scan.first {
+        row.started_at = Some(*at);
+        row.run_id.clone_from(&start.run_id);
+        sandbox = Some(start.sandbox.clone());
     }
     if is_running {
         row.status = RunStatus::Running;
-        (row.ended_at, row.duration_ms) = running_time_of(folder, None).unzip();
+        (row.ended_at, row.duration_ms) = (scan.last_at(), scan.running_ms(None));
         return Some(Overview { row, remote: None, sandbox });
     }
     // A process that ended its run may just have been killed before it removed the lease.
@@ -126,8 +132,7 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
         return Some(Overview { row, remote, sandbox });
     }
     if row.status == RunStatus::Interrupted {
-        let last = last_line(folder);
-        match last.as_ref().and_then(|(_, end)| end.as_ref()) {
+        match &scan.end {
             Some(end) => {
                 row.status = RunStatus::Ended(end.outcome);
                 row.exit_code = Some(end.exit_code);
@@ -140,9 +145,8 @@ pub fn read_overview(folder: &Path, is_own: bool) -> Option<Overview> {
         }
         row.error.clone_from(&row.defect);
         let last_alive = lease.as_ref().and_then(SeenLease::last_alive);
-        row.ended_at = last.as_ref().map(|(at, _)| *at).or(last_alive);
-        let last_alive = last_alive.filter(|_| row.exit_code.is_none());
-        row.duration_ms = running_time_of(folder, last_alive).map(|(_, duration)| duration);
+        row.ended_at = scan.last_at().or(last_alive);
+        row.duration_ms = scan.running_ms(last_alive.filter(|_| scan.end.is_none()));
     }
     Some(Overview { row, remote: lease.filter(|lease| !lease.is_local()), sandbox })
 }
@@ -189,71 +193,61 @@ fn in_other_format(format: u64, version: Option<&str>) -> RunRow {
     RunRow { status: RunStatus::OtherFormat, ..damaged(why) }
 }
 
-/// When the last event happened, and the running time up to then in milliseconds, without pauses. A run that was killed ran
-/// until it was last alive. `None` if its journal is too long for a list.
-fn running_time_of(folder: &Path, last_alive: Option<Timestamp>) -> Option<(Timestamp, u64)> {
-    let file = open_file(folder, &journal_file(PARENT), MAX_TIMED_BYTES).ok()?;
-    let (mut times, mut resumed) = (Vec::new(), Vec::new());
-    for line in BufReader::with_capacity(64 << 10, file.take(MAX_TIMED_BYTES)).split(b'\n') {
-        // An incomplete last line hasn't happened.
-        let line = line.ok()?;
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(&line) else { break };
-        if line.kind == "resumed" {
-            resumed.push(line.at);
-            let data = serde_json::from_str::<Resumed>(line.data.get()).ok();
-            times.extend(data.and_then(|data| data.last_seen));
+/// Reads a journal to its end, or to the first line that isn't an event.
+fn scan_journal(folder: &Path) -> Scan {
+    let mut scan = Scan { first: FirstLine::Missing, times: Vec::new(), resumed: Vec::new(), end: None };
+    let file = match open_file(folder, &journal_file(PARENT), MAX_JOURNAL_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return scan,
+        Err(error) => {
+            scan.first = FirstLine::Invalid(format!("its journal can't be read: {error}"));
+            return scan;
         }
-        times.push(line.at);
-    }
-    let last = *times.last()?;
-    times.extend(last_alive);
-    u64::try_from(running_time(times, &resumed).as_millis()).ok().map(|duration| (last, duration))
-}
-
-fn open_journal(folder: &Path) -> io::Result<File> {
-    open_file(folder, &journal_file(PARENT), MAX_JOURNAL_BYTES)
-}
-
-fn first_line(folder: &Path) -> FirstLine {
+        Ok(file) => file,
+    };
+    let mut reader = BufReader::with_capacity(64 << 10, file);
     let mut line = Vec::new();
-    let read = open_journal(folder).and_then(|file| {
-        BufReader::with_capacity(64 << 10, file.take(MAX_FIRST_LINE_BYTES)).read_until(b'\n', &mut line)
-    });
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return FirstLine::Missing,
-        Err(error) => return FirstLine::Invalid(format!("its journal can't be read: {error}")),
-        Ok(read) if read as u64 >= MAX_FIRST_LINE_BYTES => {
-            return FirstLine::Invalid("the first line of its journal is too long".to_owned());
+    // An incomplete last line hasn't happened.
+    while matches!(reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line), Ok(1..)) && line.ends_with(b"\n")
+    {
+        let parsed = serde_json::from_slice::<Line<'_>>(&line);
+        if scan.times.is_empty() {
+            let first = parsed.as_ref().map_err(ToString::to_string).and_then(|line| {
+                let fields = serde_json::from_str(line.data.get()).map_err(|error| error.to_string())?;
+                Ok((line.at, line.kind.as_str(), fields))
+            });
+            scan.first = match first {
+                Ok((at, "run_started", fields)) => FirstLine::Started(at, fields),
+                Ok((_, kind, _)) => {
+                    FirstLine::Invalid(format!("its journal starts with `{kind}` instead of `run_started`"))
+                }
+                Err(error) => FirstLine::Invalid(format!("the first line of its journal is damaged: {error}")),
+            };
         }
-        Ok(_) => {}
+        let Ok(entry) = parsed else { break };
+        scan.times.push(entry.at);
+        scan.end = match entry.kind.as_str() {
+            "run_finished" => serde_json::from_str(entry.data.get()).ok(),
+            _ => None,
+        };
+        if entry.kind == "resumed" {
+            scan.resumed.push(entry.at);
+            let resumed = serde_json::from_str::<Resumed>(entry.data.get()).ok();
+            scan.times.extend(resumed.and_then(|resumed| resumed.last_seen));
+        }
+        line.clear();
     }
-    if line.pop_if(|last| *last == b'\n').is_none() {
-        return FirstLine::Missing;
-    }
-    let parsed = serde_json::from_slice::<Line<'_>>(&line).and_then(|line| {
-        let fields = serde_json::from_str::<StartFields>(line.data.get())?;
-        Ok((line.at, line.kind, fields))
-    });
-    match parsed {
-        Ok((at, kind, fields)) if kind == "run_started" => FirstLine::Started(at, fields),
-        Ok((_, kind, _)) => FirstLine::Invalid(format!("its journal starts with `{kind}` instead of `run_started`")),
-        Err(error) => FirstLine::Invalid(format!("the first line of its journal is damaged: {error}")),
-    }
+    scan
 }
 
-/// The time of the journal's last complete line, and how the run ended if the line says so. `None` if the line is too long.
-fn last_line(folder: &Path) -> Option<(Timestamp, Option<EndFields>)> {
-    let mut file = open_journal(folder).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_TAIL_BYTES))).ok()?;
-    let mut tail = Vec::new();
-    file.take(MAX_TAIL_BYTES).read_to_end(&mut tail).ok()?;
-    let end = tail.iter().rposition(|byte| *byte == b'\n')?;
-    let start = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    if start == 0 && length > MAX_TAIL_BYTES {
-        return None;
+impl Scan {
+    /// When the last event happened.
+    fn last_at(&self) -> Option<Timestamp> {
+        self.times.iter().max().copied()
     }
-    let line: Line<'_> = serde_json::from_slice(&tail[start..end]).ok()?;
-    let end = (line.kind == "run_finished").then(|| serde_json::from_str(line.data.get()).ok()).flatten();
-    Some((line.at, end))
+
+    /// The running time in milliseconds, without pauses. A run that was killed ran until it was last alive.
+    fn running_ms(&self, last_alive: Option<Timestamp>) -> Option<u64> {
+        let times = self.times.iter().copied().chain(last_alive).collect();
+        u64::try_from(running_time(times, &self.resumed).as_millis()).ok()
+    }
 }

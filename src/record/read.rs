@@ -2,24 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 
 use super::files::{PLAN_FILE, RESULT_FILE, open_file};
-use super::state::{LOST_START, NOT_STARTED, RecordedEnd, read_end, read_result};
+use super::state::{
+    FileDefect, LOST_START, MAX_JOURNAL_BYTES, NOT_STARTED, RecordedEnd, read_end, read_result, read_versioned,
+};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{Event, FORMAT, JournalEntry, PARENT, RunResult, RunStarted, is_agent_id};
 use crate::journal::{JournalError, JournalReader, RecordKey, journal_file};
 use crate::plan::Plan;
-
-/// The largest file that is read, except journals, in bytes.
-const MAX_FILE_BYTES: u64 = 128 << 20;
-/// The largest journal that is read, in bytes.
-pub(super) const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
 /// A journal that is read from its file.
 type JournalFile = JournalReader<BufReader<File>>;
@@ -54,10 +50,19 @@ impl Record {
         };
         let plan = match started {
             Some(started) => *started.plan,
-            None => read_json::<Plan>(folder, PLAN_FILE)?.ok_or_else(|| Error::NotARecord {
-                path: folder.to_owned(),
-                why: format!("it has no plan.json, and {NOT_STARTED}"),
-            })?,
+            None => match read_versioned::<Plan>(folder, PLAN_FILE) {
+                Ok(Some(plan)) => plan,
+                Ok(None) => {
+                    let why = format!("it has no plan.json, and {NOT_STARTED}");
+                    return Err(Error::NotARecord { path: folder.to_owned(), why });
+                }
+                Err(FileDefect::OtherFormat(format)) => {
+                    return Err(Error::OtherFormat { path: folder.join(PLAN_FILE), format, version: None });
+                }
+                Err(FileDefect::Unreadable(why)) => {
+                    return Err(Error::NotARecord { path: folder.join(PLAN_FILE), why: format!("it {why}") });
+                }
+            },
         };
         check(PLAN_FILE, plan.format)?;
         let end = read_end(folder).map_err(|format| {
@@ -95,7 +100,7 @@ impl Record {
         let started = started(folder).unwrap_or_default().map(|started| *started.plan);
         let plan = match started {
             Some(plan) => Some(plan),
-            None => read_json::<Plan>(folder, PLAN_FILE).unwrap_or_default(),
+            None => read_versioned::<Plan>(folder, PLAN_FILE).unwrap_or_default(),
         };
         let Some(plan) = plan.filter(|plan| plan.format == FORMAT) else { return Err(error) };
         let result = read_result(folder).unwrap_or_else(|defect| {
@@ -269,29 +274,9 @@ pub(super) fn journal_reader(folder: &Path, agent: &str) -> io::Result<JournalFi
 
 /// Opens an agent's journal; `None` if it doesn't exist.
 pub(super) fn open_journal(folder: &Path, agent: &str) -> Result<Option<JournalFile>, Error> {
-    if_exists(journal_reader(folder, agent), || folder.join(journal_file(agent)))
-}
-
-/// What was read from a file at a path; `None` if it doesn't exist.
-fn if_exists<T>(read: io::Result<T>, path: impl Fn() -> PathBuf) -> Result<Option<T>, Error> {
-    match read {
-        Ok(value) => Ok(Some(value)),
+    match journal_reader(folder, agent) {
+        Ok(journal) => Ok(Some(journal)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(open_error(path(), source)),
-    }
-}
-
-/// Parses a file of the record; `None` if it doesn't exist.
-pub(super) fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Error> {
-    let path = folder.join(name);
-    let mut content = Vec::new();
-    let read =
-        open_file(folder, name, MAX_FILE_BYTES).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut content));
-    if if_exists(read, || path.clone())?.is_none() {
-        return Ok(None);
-    }
-    match serde_json::from_slice(&content) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => Err(Error::NotARecord { path, why: format!("it can't be read: {error}") }),
+        Err(source) => Err(open_error(folder.join(journal_file(agent)), source)),
     }
 }

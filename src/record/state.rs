@@ -14,9 +14,9 @@ use crate::journal::{JournalReader, journal_file};
 /// The largest `result.json` or `plan.json` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The longest first line that is read, in bytes. It contains the job and its plan.
-pub(super) const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
+const MAX_FIRST_LINE_BYTES: u64 = 16 << 20;
 /// The largest journal that is read, in bytes.
-const MAX_JOURNAL_BYTES: u64 = 2 << 30;
+pub(super) const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 
 /// Why a file of a record can't be used.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::event::{EXIT_ENVIRONMENT, Outcome, PARENT};
+use crate::event::{Outcome, PARENT};
+use crate::exit_code::EXIT_ENVIRONMENT;
 use crate::journal::journal_file;
 use crate::plan::diff;
 use crate::text::diff::unified;

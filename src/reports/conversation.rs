@@ -2,8 +2,7 @@
 
 use std::io;
 
-use serde_json::Value;
-
+use super::call_input::{InputPart, input_parts, needs_block};
 use super::problems::{Problem, problems_of};
 use super::run_stats;
 use super::step_view::{self, Severity, StepView};
@@ -15,7 +14,6 @@ use crate::journal::journal_file;
 use crate::message::StopReason;
 use crate::plan::Plan;
 use crate::text::{diff, truncate};
-use crate::tools::submit_result::SubmitResult;
 
 /// The most calls of a subagent that are listed with its `task` call.
 const MAX_CHILD_CALLS: usize = 100;
@@ -345,43 +343,26 @@ impl<'c> View<'c> {
         }
     }
 
-    /// Writes the input of a call without its subject: text as text, todo items as a list, a replacement as a diff,
-    /// everything else as JSON.
     fn write_input(&self, page: &mut dyn Page, call: &Call) -> io::Result<()> {
-        let value: Value = match call.input.omitted_chars {
-            0 => serde_json::from_str(&call.input.shown).unwrap_or_default(),
-            _ => Value::Null,
-        };
-        let Some(fields) = value.as_object() else { return self.block(page, "json", &call.input) };
-        if call.tool == SubmitResult::NAME {
-            return page.block("json", &format!("{value:#}"));
-        }
-        if let Some(items) = fields.get("items").and_then(Value::as_array).filter(|_| call.tool == "todo") {
-            let items: Vec<Vec<Span>> = items.iter().map(todo_item).collect();
-            return page.list(&items);
-        }
-        let replacement = replacement_diff(fields).filter(|_| call.tool == "edit_file");
-        let is_shown = |(name, value): &(&String, &Value)| {
-            let is_subject = !call.subject.is_empty() && value.as_str() == Some(call.subject.as_str());
-            !is_subject && (replacement.is_none() || !is_replaced_text(name))
-        };
-        let mut inline: Vec<Vec<Span>> = Vec::new();
-        for (name, value) in fields.iter().filter(is_shown) {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            if !needs_block(&value) {
-                inline.push(vec![text(format!("{name}: ")), Span::Code(value)]);
-                continue;
+        for part in input_parts(call) {
+            match part {
+                InputPart::Json(text) => self.block(page, "json", &text)?,
+                InputPart::Items(items) => {
+                    let item = |(is_done, item)| vec![Span::Checkbox(is_done), text(item)];
+                    page.list(&items.into_iter().map(item).collect::<Vec<_>>())?;
+                }
+                InputPart::Fields(fields) => {
+                    let item = |(name, value)| vec![text(format!("{name}: ")), Span::Code(value)];
+                    page.list(&fields.into_iter().map(item).collect::<Vec<_>>())?;
+                }
+                InputPart::Field(name, value) => {
+                    page.list(&[vec![text(format!("{name}:"))]])?;
+                    page.block("", &value)?;
+                }
+                InputPart::Edit(old, new) => page.block("diff", &replacement_diff(&old, &new))?,
             }
-            if !inline.is_empty() {
-                page.list(&std::mem::take(&mut inline))?;
-            }
-            page.list(&[vec![text(format!("{name}:"))]])?;
-            page.block("", &value)?;
         }
-        if !inline.is_empty() {
-            page.list(&inline)?;
-        }
-        replacement.map_or(Ok(()), |replacement| page.block("diff", &replacement))
+        Ok(())
     }
 
     fn write_checks(&self, page: &mut dyn Page, attempt: &CheckAttempt) -> io::Result<()> {
@@ -428,29 +409,8 @@ impl Turn {
     }
 }
 
-/// Whether a text is shown as a block rather than within a line.
-fn needs_block(text: &str) -> bool {
-    text.contains(['\n', '\r', '`']) || text.len() > 100
-}
-
-fn todo_item(item: &Value) -> Vec<Span> {
-    let field = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
-    let active = if field("status") == "in_progress" { " (in progress)" } else { "" };
-    vec![Span::Checkbox(field("status") == "done"), text(format!("{}{active}", field("text")))]
-}
-
-/// The names of the fields of `edit_file` with the replaced text and the new one.
-const OLD_TEXT: [&str; 3] = ["old_text", "old_string", "old_str"];
-const NEW_TEXT: [&str; 3] = ["new_text", "new_string", "new_str"];
-
-fn is_replaced_text(name: &str) -> bool {
-    OLD_TEXT.contains(&name) || NEW_TEXT.contains(&name)
-}
-
-/// A replacement of `edit_file` as the lines of a diff.
-fn replacement_diff(fields: &serde_json::Map<String, Value>) -> Option<String> {
-    let field = |names: [&str; 3]| names.iter().find_map(|name| fields.get(*name)?.as_str());
-    let (old, new) = (field(OLD_TEXT)?, field(NEW_TEXT)?);
+/// A replacement as the lines of a diff.
+fn replacement_diff(old: &str, new: &str) -> String {
     let mut lines = String::new();
     for hunk in diff::hunks(old, new) {
         if !lines.is_empty() {
@@ -462,5 +422,5 @@ fn replacement_diff(fields: &serde_json::Map<String, Value>) -> Option<String> {
             lines.push('\n');
         }
     }
-    Some(lines)
+    lines
 }

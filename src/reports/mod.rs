@@ -1,5 +1,6 @@
 //! Output formats. A new one is a function in a file of its own, and a line in the table of what it shows.
 
+mod call_input;
 pub mod ci_variables;
 pub mod comparison;
 mod concise;

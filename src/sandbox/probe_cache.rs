@@ -3,8 +3,8 @@
 //! A run whose probe has succeeded before sends its first request while the probe runs again. The first command still waits for
 //! it. So a wrong entry costs at most one request, and failures aren't remembered: they would make a run use another tier.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -16,6 +16,7 @@ use super::policy::SandboxPolicy;
 use super::protected_paths::canonical_as_far_as_possible;
 use crate::sync::IgnorePoison;
 use crate::text::hex;
+use crate::workspace::new_file::replace_file;
 
 /// The most entries that are kept.
 const MAX_ENTRIES: usize = 32;
@@ -111,11 +112,8 @@ impl ProbeCache {
     fn write(&self, entries: &[String]) -> io::Result<()> {
         let folder = self.file.parent().unwrap_or(&self.file);
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // The mode of temporary files is 0600.
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
         let lines: String = entries.iter().take(MAX_ENTRIES).map(|entry| format!("{entry}\n")).collect();
-        file.write_all(lines.as_bytes())?;
-        file.persist(&self.file).map(|_: File| ()).map_err(|error| error.error)
+        replace_file(&self.file, 0o600, lines.as_bytes())
     }
 }
 

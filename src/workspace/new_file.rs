@@ -1,9 +1,10 @@
 //! A file that gets its name when it is complete, in a folder that was opened without following links.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Seek};
+use std::fs::{File, Permissions};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,14 @@ use super::open_beneath::{FileId, file_id};
 
 /// The beginning of the temporary names of files in the workspace.
 pub(crate) const PREFIX: &str = ".legwork-";
+
+/// Replaces a file by a new one with this mode, which the umask restricts.
+pub(crate) fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(mode)).tempfile_in(folder)?;
+    file.write_all(content)?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
 
 /// A new file without its name. Unless it gets one, it is removed.
 #[derive(Debug)]

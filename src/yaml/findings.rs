@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::limits::MAX_FINDINGS;
 use crate::diagnostic::{Diagnostic, OmittedFindings};
+use crate::text::truncate;
 
 /// How many findings are kept before sorting.
 const MAX_KEPT: usize = 1000;
@@ -79,11 +80,5 @@ impl Findings {
 
 /// A short excerpt of a file's text for a message, in one line and without control characters.
 pub(super) fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 40;
-    let mut short: String =
-        text.chars().take(LONGEST).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        short.push('…');
-    }
-    short
+    truncate::ellipsize(text, 40).replace(char::is_control, " ")
 }

@@ -8,16 +8,12 @@ use crate::cli::plan_differences::{RecordedRun, plan_differences};
 use crate::cli::prepared_job::PreparedJob;
 use crate::error::Error;
 use crate::event::{Event, Outcome, PARENT, RunResult};
+use crate::exit_code::{EXIT_FAILED, EXIT_LIMIT};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::{Record, is_set_aside};
 use crate::redaction::Redactor;
 use crate::run::ResumeState;
-
-/// The exit code if a row has failed.
-pub(super) const EXIT_FAILED: u8 = 1;
-/// The exit code if a limit was reached.
-pub(super) const EXIT_LIMIT: u8 = 4;
 
 /// A plan with the values of its secret inputs.
 pub(super) struct RowPlan {

@@ -17,6 +17,7 @@ use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
+use crate::exit_code::EXIT_FAILED;
 use crate::lints::JobTrust;
 use crate::reports::{self, test_text};
 use crate::run::Signals;
@@ -26,9 +27,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 
 /// The least number of runs before snapshots are updated.
 const MIN_RUNS_TO_ACCEPT: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
-
-/// The exit code if a case failed.
-const EXIT_FAILED: u8 = 1;
 
 /// Options of `legwork test`.
 #[derive(Debug, clap::Args)]

@@ -20,7 +20,7 @@ use super::output::printable;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::error::Error;
-use crate::event::{EXIT_ENVIRONMENT, EXIT_INVALID};
+use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID};
 use crate::lints::JobTrust;
 use crate::reports;
 use crate::template::FileId;

@@ -12,9 +12,7 @@ mod text;
 pub use self::files::TableFiles;
 pub use self::outputs::ci_variables;
 pub use self::step_summary::step_summary;
-pub use self::table::{
-    EXIT_TEMPORARY, MapRow, MapTable, ProblemKind, RowState, RowSummary, TABLE_FORMAT, TableProblem,
-};
+pub use self::table::{MapRow, MapTable, ProblemKind, RowState, RowSummary, TABLE_FORMAT, TableProblem};
 pub use self::text::{map_rows, map_summary};
 use crate::reports::{DisplayOptions, Formats};
 

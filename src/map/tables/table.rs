@@ -7,13 +7,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::{CutOffRequests, EXIT_ENVIRONMENT, ErrorInfo, Outcome, RunResult, Usage};
+use crate::event::{CutOffRequests, ErrorInfo, Outcome, RunResult, Usage};
+use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_TEMPORARY};
 use crate::text::truncate;
 
 /// The version of the lines of `results.jsonl`.
 pub const TABLE_FORMAT: u32 = 1;
-/// The exit code if the same command can continue a row later.
-pub const EXIT_TEMPORARY: u8 = 75;
 /// How many inputs, and how many fields of results, have columns of their own in tables for people.
 pub(super) const MAX_SHOWN_COLUMNS: usize = 10;
 /// How many inputs, and how many fields of results, have columns of their own in `results.csv`.

@@ -3,7 +3,6 @@
 use std::io;
 
 use minijinja::{Environment, Value, context};
-use serde_json::Value as Json;
 
 use super::bounded_writer::BoundedWriter;
 use super::escape::escape;
@@ -13,6 +12,7 @@ use crate::conversation::{Call, CheckAttempt, Conversation, ReplyBlock, Step, St
 use crate::event::{CallEnd, MergedChanges, Outcome};
 use crate::journal::journal_file;
 use crate::message::Usage;
+use crate::reports::call_input::{InputPart, input_parts};
 use crate::reports::run_stats;
 use crate::reports::step_view::{Severity, StepView, checks_title, notes_after_reply, notes_before_reply, turn_title};
 use crate::text::{pluralize, truncate};
@@ -30,8 +30,6 @@ const MIN_FAILED_CHARS: usize = 2_000;
 const MAX_BLOCKS: usize = 500;
 const MAX_NOTES: usize = 100;
 const MAX_CHECKS: usize = 500;
-/// A field that is longer gets a block of its own.
-const MAX_INLINE_CHARS: usize = 100;
 
 /// Writes the conversation, agent by agent.
 pub(super) struct ConversationWriter<'c, 'a> {
@@ -326,37 +324,29 @@ fn dropped_step(step: &Step) -> String {
     format!("{}: {what}", step.at.strftime("%H:%M:%S"))
 }
 
-/// The input of a call: an edit as a diff, other inputs field by field.
+/// The input of a call.
 fn input(call: &Call, limit: &TextLimit<'_>) -> String {
-    let fields = match serde_json::from_str::<Json>(&call.input.shown) {
-        Ok(Json::Object(fields)) if call.input.omitted_chars == 0 => fields,
-        _ if call.input.is_empty() => return String::new(),
-        _ => return limit.block(&call.input),
+    let part = |part| match part {
+        InputPart::Json(text) if text.is_empty() => String::new(),
+        InputPart::Json(text) => limit.block(&text),
+        InputPart::Items(items) => {
+            let item = |(is_done, text): &(bool, String)| {
+                format!("<li>{} {}</li>", if *is_done { "☑" } else { "☐" }, escape(text))
+            };
+            format!("<ul>{}</ul>", items.iter().map(item).collect::<String>())
+        }
+        InputPart::Fields(fields) => {
+            let field = |(name, value): &(String, String)| {
+                format!("<p class=\"field\">{} <code>{}</code></p>", escape(name), escape(value))
+            };
+            fields.iter().map(field).collect()
+        }
+        InputPart::Field(name, value) => {
+            format!("<p class=\"field\">{}</p>{}", escape(&name), limit.block(&Text::whole(value)))
+        }
+        InputPart::Edit(old, new) => limit.edit(&old, &new),
     };
-    let text = |names: [&str; 3]| names.iter().find_map(|name| fields.get(*name)?.as_str());
-    let (old, new) = (["old_text", "old_string", "old_str"], ["new_text", "new_string", "new_str"]);
-    let edit = text(old).zip(text(new));
-    let mut html = String::new();
-    for (name, value) in fields.iter().take(MAX_FIELDS) {
-        if edit.is_some() && (old.contains(&name.as_str()) || new.contains(&name.as_str())) {
-            continue;
-        }
-        let shown = match value {
-            Json::String(text) if *text == call.subject => continue,
-            Json::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let name = escape(name);
-        if shown.contains('\n') || shown.chars().count() > MAX_INLINE_CHARS {
-            html += &format!("<p class=\"field\">{name}</p>{}", limit.block(&Text::whole(shown)));
-        } else {
-            html += &format!("<p class=\"field\">{name} <code>{}</code></p>", escape(&shown));
-        }
-    }
-    if let Some((old, new)) = edit {
-        html += &limit.edit(old, new);
-    }
-    html
+    input_parts(call).into_iter().map(part).collect()
 }
 
 /// HTML that our own code has escaped.
