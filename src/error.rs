@@ -7,6 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::event::{FORMAT, Outcome};
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE};
 use crate::mcp::StartError;
+use crate::plan::LimitOverrideError;
 use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
@@ -223,6 +224,12 @@ fn change_list(changes: &[PlanChange]) -> String {
     match changes.len().saturating_sub(MOST) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+impl From<LimitOverrideError> for Error {
+    fn from(error: LimitOverrideError) -> Self {
+        Self::usage(error.message, error.hint)
     }
 }
 

@@ -10,7 +10,7 @@ use super::env::CliEnv;
 use super::read_files;
 use crate::error::Error;
 use crate::map::rows::ColumnOptions;
-use crate::plan::{InputValues, LimitOverrideError, MAX_VALUE_BYTES, SecretInputs, ValueSource};
+use crate::plan::{InputValues, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 use crate::reports::Formats;
 
 /// The help about the argument RUN.
@@ -34,10 +34,6 @@ pub(super) fn parse_limits(arguments: &[String]) -> BTreeMap<String, String> {
     // The journal and messages use these prefixes, so accept them.
     let name = |name: &str| name.strip_prefix("limits.").or(name.strip_prefix("parent.")).unwrap_or(name).to_owned();
     pairs.map(|(key, value)| (name(key), value.to_owned())).collect()
-}
-
-pub(super) fn limit_error(error: LimitOverrideError) -> Error {
-    Error::usage(error.message, error.hint)
 }
 
 /// Checks that an argument has the form `NAME=...`.

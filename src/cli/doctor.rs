@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::env::CliEnv;
-use super::execute::{key_program_variables, start_runtime};
+use super::execute::key_program_variables;
 use super::output::printable;
 use super::record_key::check_key_file;
 use super::sandbox_options::detect_sandbox;
@@ -25,6 +25,7 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::run::Signals;
+use crate::run::start_runtime;
 use crate::sandbox::Tier;
 use crate::sandbox::programs::Folders;
 

@@ -10,7 +10,6 @@ use super::arguments::{ColumnArgs, add_input_arguments, parse_assignment, resolv
 use super::env::CliEnv;
 use super::map::default_map_name;
 use super::map::map_limits::WholeMapLimits;
-use super::prepared_job::run_date;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::error::Error;
@@ -27,6 +26,7 @@ use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
 use crate::record::RUNS;
 use crate::redaction::is_secret_name;
+use crate::run::run_date;
 
 /// Options of `legwork emit`.
 #[derive(Debug, clap::Args)]

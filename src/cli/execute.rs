@@ -25,6 +25,7 @@ use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError
 use crate::record::Record;
 use crate::redaction::Redactor;
 use crate::reports;
+use crate::run::start_runtime;
 use crate::run::{
     Backends, Confinement, Ended, OpenRecord, Prepared, ResumeState, RunObserver, RunSecrets, Session, Signals,
     UsedLimit, connect,
@@ -198,7 +199,7 @@ pub(super) fn connect_providers(
     let user_config = env.user_config()?;
     let servers = &user_config.servers;
     check_cost_limit(plan, &user_config)?;
-    let open_script = |path: &String| {
+    let open_script = |path: &String| -> Result<_, Error> {
         Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
     };
     let changeable = env.changeable_folders(Path::new(&plan.workspace), writable);
@@ -298,12 +299,4 @@ impl RunObserver for JsonlObserver {
     fn event(&self, entry: &JournalEntry) {
         self.out.print(&reports::json::event_line(entry));
     }
-}
-
-/// Starts the async runtime of a command.
-pub(super) fn start_runtime() -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::environment("the async runtime can't be started"))
 }

@@ -7,7 +7,6 @@ use indexmap::IndexSet;
 
 use super::arguments::{require_utf8, resolve_workspace};
 use super::env::CliEnv;
-use super::execute::start_runtime;
 use super::output::printable;
 use super::output_target::OutputTarget;
 use super::read_files::read_job;
@@ -19,6 +18,7 @@ use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, StartError, ToolLock};
 use crate::record::RUNS;
 use crate::redaction::Redactor;
+use crate::run::start_runtime;
 use crate::run::tool_servers::{self, StartContext, WantedServer};
 use crate::run::{RecordAccess, SandboxScope, Signals, server_secrets};
 use crate::template::MAX_FILE_BYTES;

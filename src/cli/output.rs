@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,21 +14,8 @@ use crate::reports;
 use crate::reports::DisplayOptions;
 use crate::text::sanitize;
 pub(super) use crate::text::sanitize::line as printable;
+pub(super) use crate::text::shell_words::{quote_word, shell_quote};
 use crate::workspace_changes::FileId;
-
-/// Quotes a path as one shell word that can't be mistaken for an option.
-pub(super) fn shell_quote(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    if text.starts_with('-') { quote_word(&format!("./{text}")) } else { quote_word(&text) }
-}
-
-/// Quotes a text as one shell word.
-pub(super) fn quote_word(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./,:+@%=".contains(letter);
-    // zsh expands a word that begins with an equals sign.
-    let is_bare = !text.is_empty() && !text.starts_with('=') && text.chars().all(is_plain);
-    if is_bare { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::arguments::{
-    add_input_arguments, limit_error, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
+    add_input_arguments, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
 };
 use super::env::CliEnv;
 use super::execute::{RunSetup, check_cost_limit, connect_providers, server_scripts};
@@ -20,14 +18,13 @@ use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
 use crate::git::GitProgram;
-use crate::job::Network;
 use crate::journal::RecordKey;
-use crate::lints::{self, JobTrust, UserConfig, ValidJob};
+use crate::lints::{self, JobTrust};
 use crate::mcp::ToolLock;
-use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
+use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::providers::{Contact, Model, Provider};
 use crate::record::RUNS;
-use crate::run::{Backends, Prepared, RunSecrets, Signals};
+use crate::run::{Backends, CheckedJob, Prepared, RunSecrets, Signals};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::template::JobDir;
 
@@ -134,30 +131,7 @@ impl JobArgs {
 pub(super) struct PreparedJob<'a> {
     pub(super) env: &'a CliEnv,
     pub(super) args: &'a JobArgs,
-    /// The job file.
-    pub(super) source: Arc<Source>,
-    pub(super) job: ValidJob,
-    pub(super) user_config: UserConfig,
-    /// The model of `--model`.
-    model: Option<Model>,
-    /// The folder of `--workspace`, absolute.
-    pub(super) workspace: PathBuf,
-    /// The folder of `--out`, and the job's in it: canonical paths of folders that needn't exist. Links in them are followed once,
-    /// here.
-    pub(super) out: PathBuf,
-    pub(super) job_dir: PathBuf,
-    /// The limits of `--limit` that apply to each run, by name.
-    pub(super) limits: BTreeMap<String, String>,
-}
-
-/// What distinguishes a run from others of the same job and inputs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RunIdentity<'a> {
-    /// The folder that the tools work in, absolute.
-    pub(super) workspace: &'a Path,
-    pub(super) run_id: &'a str,
-    /// The day on which it started, `YYYY-MM-DD`.
-    pub(super) run_date: &'a str,
+    pub(super) checked: CheckedJob,
 }
 
 impl<'a> PreparedJob<'a> {
@@ -196,7 +170,9 @@ impl<'a> PreparedJob<'a> {
         let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;
         let out = canonical_as_far_as_possible(&env.current_folder.join(&args.out));
         let job_dir = canonical_as_far_as_possible(&out.join(job.name()));
-        Ok(Self { env, args, source, job, user_config, model, workspace, out, job_dir, limits })
+        let offline = args.offline;
+        let checked = CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, offline };
+        Ok(Self { env, args, checked })
     }
 
     /// The inputs of `--inputs`, `--set` and `--set-env`. Standard input can be read only once.
@@ -208,33 +184,9 @@ impl<'a> PreparedJob<'a> {
         if let Some(path) = &self.args.inputs {
             inputs.file(&read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?);
         }
-        let is_image = |name: &str| self.job.job().is_image(name);
+        let is_image = |name: &str| self.checked.job.job().is_image(name);
         add_input_arguments(&mut inputs, &self.args.set, &self.args.set_env, self.env, &is_image);
         Ok(inputs)
-    }
-
-    /// The plan of a run, and the values of its secret inputs.
-    ///
-    /// # Errors
-    /// All mistakes in the inputs, an invalid limit, or a model that `--offline` doesn't allow.
-    pub(super) fn plan(&self, inputs: &InputValues, run: RunIdentity<'_>) -> Result<(Plan, SecretInputs), Error> {
-        let context = RunContext {
-            workspace: run.workspace.to_string_lossy().into_owned(),
-            inputs_from: Some(self.workspace.to_string_lossy().into_owned()),
-            run_id: run.run_id.to_owned(),
-            run_date: run.run_date.to_owned(),
-            model_override: self.model.clone(),
-        };
-        let (mut plan, secrets) = Plan::new(&self.job, inputs, &context).map_err(Error::Invalid)?;
-        plan.set_limits(&self.limits).map_err(limit_error)?;
-        if self.args.offline {
-            if let Some(model) = plan.models().find(|model| !model.is_scripted()) {
-                let message = format!("--offline: {model} needs the network");
-                return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
-            }
-            plan.network = Network::None;
-        }
-        Ok((plan, secrets))
     }
 
     /// Checks what the lints didn't see: the limits and the model of the command line. Warnings go to stderr. All runs of a
@@ -243,11 +195,11 @@ impl<'a> PreparedJob<'a> {
     /// # Errors
     /// The price of a model isn't known, so a cost limit can't be enforced.
     pub(super) fn check_options(&self, plan: &Plan) -> Result<(), Error> {
-        if self.limits.contains_key("cost_usd") {
-            check_cost_limit(plan, &self.user_config)?;
+        if self.checked.limits.contains_key("cost_usd") {
+            check_cost_limit(plan, &self.checked.user_config)?;
         }
-        let Some(model) = &self.model else { return Ok(()) };
-        match lints::unknown_price(&self.job.job().limits, model, &self.user_config) {
+        let Some(model) = &self.checked.model else { return Ok(()) };
+        match lints::unknown_price(&self.checked.job.job().limits, model, &self.checked.user_config) {
             Some(finding) if finding.severity == Severity::Error => return Err(Error::Invalid(vec![finding])),
             Some(finding) => self.env.console.findings(&[finding]),
             None => {}
@@ -257,7 +209,7 @@ impl<'a> PreparedJob<'a> {
         }
         // Scripts have no options, so a warning about dropped ones would be noise.
         if !model.is_scripted() {
-            let warnings = lints::dropped_options(self.job.job(), model, &self.user_config.servers);
+            let warnings = lints::dropped_options(self.checked.job.job(), model, &self.checked.user_config.servers);
             warnings.iter().for_each(|warning| self.env.console.warning(warning));
         }
         Ok(())
@@ -265,7 +217,7 @@ impl<'a> PreparedJob<'a> {
 
     /// The secrets of all runs. Secret inputs are the same for all of them.
     pub(super) fn secrets(&self, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
-        self.env.secrets(&self.user_config.servers, plan, secret_inputs)
+        self.env.secrets(&self.checked.user_config.servers, plan, secret_inputs)
     }
 
     /// Opens the providers of a plan, which are those of all runs. Nothing is sent.
@@ -275,7 +227,7 @@ impl<'a> PreparedJob<'a> {
     pub(super) fn connect(self, plan: &Plan, secrets: RunSecrets) -> Result<ConnectedJob<'a>, Error> {
         let scripts = self.scripts(plan);
         let is_live = |model: &Model| !model.is_scripted();
-        let job = Some(self.job.job());
+        let job = Some(self.checked.job.job());
         let writable = self.writable();
         let providers = connect_providers(self.env, plan, &writable, &scripts, &secrets.redactor, job, &is_live)?;
         let protected: Vec<PathBuf> =
@@ -290,19 +242,19 @@ impl<'a> PreparedJob<'a> {
     /// See [`CliEnv::record_key`].
     pub(super) fn record_key(&self, workspace: &Path) -> Result<Option<RecordKey>, Error> {
         let writable = self.args.sandbox_options.writable().iter().map(|folder| self.env.current_folder.join(folder));
-        let folders: Vec<PathBuf> = writable.chain([self.workspace.clone(), workspace.to_owned()]).collect();
+        let folders: Vec<PathBuf> = writable.chain([self.checked.workspace.clone(), workspace.to_owned()]).collect();
         self.env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())
     }
 
     /// The git program, if there is one that no command can have changed.
     pub(super) fn git(&self) -> Option<GitProgram> {
-        self.env.git_program(&self.env.changeable_folders(&self.workspace, &self.writable()))
+        self.env.git_program(&self.env.changeable_folders(&self.checked.workspace, &self.writable()))
     }
 
     /// Where commands may write: the folders of `--allow-write`, that of the records, and the workspace.
     pub(super) fn writable(&self) -> Vec<PathBuf> {
         // The workspace of a row is another one.
-        [self.args.sandbox_options.writable(), &[self.out.clone(), self.workspace.clone()]].concat()
+        [self.args.sandbox_options.writable(), &[self.checked.out.clone(), self.checked.workspace.clone()]].concat()
     }
 
     /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
@@ -311,10 +263,10 @@ impl<'a> PreparedJob<'a> {
     /// Names the link.
     pub(super) fn check_out(&self) -> Result<(), Error> {
         let hint = "Remove the link, or name its target: --out DIR.";
-        let given = self.args.out.join(self.job.name());
+        let given = self.args.out.join(self.checked.job.name());
         reject_escaping_symlinks(&self.env.current_folder, &given, hint)?;
         // Not whatever is there by now.
-        if canonical_as_far_as_possible(&self.env.current_folder.join(&given)) == self.job_dir {
+        if canonical_as_far_as_possible(&self.env.current_folder.join(&given)) == self.checked.job_dir {
             return Ok(());
         }
         Err(Error::usage(
@@ -326,7 +278,7 @@ impl<'a> PreparedJob<'a> {
     /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the
     /// current folder, those of the job to the job file.
     fn scripts(&self, plan: &Plan) -> BTreeMap<String, String> {
-        let folder = if self.model.is_some() { None } else { self.args.job_path().parent() };
+        let folder = if self.checked.model.is_some() { None } else { self.args.job_path().parent() };
         let folder = self.env.current_folder.join(folder.unwrap_or(Path::new("")));
         let replayed = plan.models().filter(|model| model.is_scripted());
         replayed.map(|model| (model.name.clone(), folder.join(&model.name).to_string_lossy().into_owned())).collect()
@@ -335,16 +287,16 @@ impl<'a> PreparedJob<'a> {
     /// The absolute paths of the job file and of all files that it includes, even of missing ones that an include looks for.
     fn protected_paths(&self) -> Vec<PathBuf> {
         let folder = self.args.job_path().parent().unwrap_or(Path::new(""));
-        let templates = &self.job.prompts().templates;
+        let templates = &self.checked.job.prompts().templates;
         let files = templates.files().chain(templates.missing.iter().map(String::as_str));
-        let files = files.chain(self.job.schemas().files.iter().map(String::as_str));
+        let files = files.chain(self.checked.job.schemas().files.iter().map(String::as_str));
         let files = files.map(|file| folder.join(file));
         let absolute = |path: PathBuf| std::path::absolute(path).ok();
         // A job from standard input may be the text of a file, which has a name then.
         let job =
             Some(self.args.job_path().to_owned()).filter(|_| !self.args.is_stdin() || self.args.stdin_name.is_some());
         let lock = ToolLock::file_name(&self.args.job_path().to_string_lossy()).map(|name| folder.join(name));
-        let lock = lock.filter(|_| !self.job.job().mcp.is_empty());
+        let lock = lock.filter(|_| !self.checked.job.job().mcp.is_empty());
         job.into_iter().chain(lock).chain(files).filter_map(absolute).collect()
     }
 }
@@ -374,7 +326,7 @@ impl<'a> ConnectedJob<'a> {
     /// # Errors
     /// A script can't be read or doesn't match the job, the sandbox doesn't work here, or a path isn't UTF-8.
     pub(super) fn set_up(&self, plan: Plan, result: Option<&Path>, signals: Signals) -> Result<RunSetup<'_>, Error> {
-        let PreparedJob { env, args, out, source, .. } = &self.prepared;
+        let PreparedJob { env, args, checked: CheckedJob { out, source, .. } } = &self.prepared;
         let providers = self.providers(&plan)?;
         self.protected.iter().try_for_each(|path| require_utf8(path))?;
         let confinement = args.sandbox_options.confine(env, (&plan).into(), self.protected_in(&plan), out)?;
@@ -399,11 +351,11 @@ impl<'a> ConnectedJob<'a> {
 
     /// The providers of one run: those that all runs share, and its own scripts.
     fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
-        let PreparedJob { env, job, .. } = &self.prepared;
+        let PreparedJob { env, checked, .. } = &self.prepared;
         if !plan.models().any(Model::is_scripted) {
             return Ok(self.providers.clone());
         }
-        let job = Some(job.job());
+        let job = Some(checked.job.job());
         let writable = self.prepared.writable();
         let mut providers =
             connect_providers(env, plan, &writable, &self.scripts, &self.secrets.redactor, job, &Model::is_scripted)?;
@@ -415,11 +367,6 @@ impl<'a> ConnectedJob<'a> {
         let is_below = |file: &&PathBuf| file.starts_with(&plan.workspace);
         self.protected.iter().chain(self.config_files.iter().filter(is_below)).cloned().collect()
     }
-}
-
-/// The day of a time, as templates see it.
-pub(super) fn run_date(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d").to_string()
 }
 
 #[cfg(test)]

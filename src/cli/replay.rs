@@ -7,9 +7,7 @@ use serde_json::{Map, Value};
 
 use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::env::CliEnv;
-use super::execute::start_runtime;
 use super::output::printable;
-use super::prepared_job::run_date;
 use super::read_files;
 use super::resume::{print_permissions, runs_folder};
 use super::sandbox_options::SandboxOptions;
@@ -26,6 +24,7 @@ use crate::providers::{Model, PROVIDERS};
 use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
 use crate::replay::{LiveTools, Replay};
 use crate::run::{RecordAccess, RunSecrets, Signals, head_commit};
+use crate::run::{run_date, start_runtime};
 use crate::text::sanitize;
 use crate::workspace::Workspace;
 use crate::workspace_changes::has_tracked_files;

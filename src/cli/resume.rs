@@ -1,11 +1,9 @@
 //! `legwork resume`: continues an interrupted run.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{
-    RUN_EXIT_CODES, RUN_HELP, format_parser, limit_error, parse_assignment, parse_limits, read_secret_inputs,
-    resolve_workspace,
+    RUN_EXIT_CODES, RUN_HELP, format_parser, parse_assignment, parse_limits, read_secret_inputs, resolve_workspace,
 };
 use super::env::CliEnv;
 use super::execute::{PrintedRun, RunSetup, connect_providers, execute_and_print, server_scripts};
@@ -15,12 +13,13 @@ use super::output_files::OutputFileArgs;
 use super::sandbox_options::SandboxOptions;
 use crate::agent::{MapShare, RunGates};
 use crate::error::Error;
-use crate::event::{Event, JournalEntry, PARENT, RunOptions};
+use crate::event::{PARENT, RunOptions};
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
-use crate::record::{LATEST, NOT_STARTED, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
+use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
 use crate::reports;
-use crate::run::{Backends, OpenRecord, Prepared, ResumeState, Signals, UsedLimit, head_commit};
+use crate::run::{Backends, OpenRecord, Prepared, Signals, UsedLimit, head_commit};
+use crate::run::{find_original, load_resume_state};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -93,7 +92,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
                 env.console.eprint_problem(&message);
                 let state = load_resume_state(record.journals()?, &folder)?;
                 let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
-                if let Some(used) = used.map_err(limit_error)? {
+                if let Some(used) = used? {
                     env.console.eprint_problem(&format!("help:   {}", raise_limit_hint(&used, &folder)));
                 }
             } else {
@@ -140,8 +139,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let files = OutputFileArgs { result, ..options.files.clone() };
     files.check_result_option(&plan)?;
     state.last_seen = last_seen;
-    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
-    state.replace_limits(&mut plan, limits).map_err(limit_error)?;
+    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result))?;
+    state.replace_limits(&mut plan, limits)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         let message = format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name);
         return Err(Error::usage(message, raise_limit_hint(&used, &folder)));
@@ -200,27 +199,6 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let record = OpenRecord { recorder, before: Some(state) };
     let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)
-}
-
-/// The record that this one is a copy of, if it still exists.
-pub(super) fn find_original(state: &ResumeState, recorder: &Recorder) -> Option<PathBuf> {
-    let recorded = state.folder();
-    // It may be the same one behind another mount.
-    if recorded == recorder.folder || !recorded.is_absolute() || recorder.is_at(recorded) {
-        return None;
-    }
-    let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;
-    // After `--fresh`, another run with the same key is there.
-    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == state.started.run_id)
-        && state.started_at() == Some(first.at);
-    is_same.then(|| recorded.to_owned())
-}
-
-pub(super) fn load_resume_state(
-    journals: BTreeMap<String, Vec<JournalEntry>>,
-    folder: &Path,
-) -> Result<ResumeState, Error> {
-    ResumeState::new(journals).ok_or_else(|| Error::NotARecord { path: folder.to_owned(), why: NOT_STARTED.to_owned() })
 }
 
 /// A hint how to resume a run that ended at a limit.

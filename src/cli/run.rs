@@ -3,11 +3,10 @@
 use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
 use super::env::CliEnv;
 use super::execute::{PrintedRun, execute_and_print, print_ended_run};
-use super::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, open_keyed_run};
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
-use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
+use super::prepared_job::{JobArgs, PreparedJob};
 use super::save_case::CaseRecorder;
 use crate::error::Error;
 use crate::map::rows::name_mistake;
@@ -15,6 +14,7 @@ use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{Record, Recorder, SetAside, new_run_id};
 use crate::reports::{self, PlanPreview};
+use crate::run::{KeyedRun, KeyedTarget, OpenRun, RunIdentity, keyed_folder, open_keyed_run, run_date};
 use crate::run::{OpenRecord, RunSecrets, Signals};
 use crate::text::pluralize;
 
@@ -82,11 +82,11 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let run_id = match (&options.key, options.dry_run) {
         (Some(key), _) => key.clone(),
         (None, true) => "<run.id>".to_owned(),
-        (None, false) => new_run_id(&job.job_dir, started),
+        (None, false) => new_run_id(&job.checked.job_dir, started),
     };
     let run_date = if options.dry_run { "<run.date>".to_owned() } else { run_date(started) };
-    let run = RunIdentity { workspace: &job.workspace, run_id: &run_id, run_date: &run_date };
-    let (plan, secret_inputs) = job.plan(&inputs, run)?;
+    let run = RunIdentity { workspace: &job.checked.workspace, run_id: &run_id, run_date: &run_date };
+    let (plan, secret_inputs) = job.checked.plan(&inputs, run)?;
     job.check_options(&plan)?;
     options.files.check_result_option(&plan)?;
     let secrets = job.secrets(&plan, &secret_inputs);
@@ -94,15 +94,16 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
         return print_plan(options, env, &plan.redacted(&secrets.redactor));
     }
     if let Some(key) = &options.key {
-        let folder = keyed_folder(&job, key);
+        let folder = keyed_folder(&job.checked, key);
         let target = KeyedTarget {
             folder: &folder,
-            workspace: &job.workspace.clone(),
+            workspace: &job.checked.workspace.clone(),
             make_workspace: &|| Ok(()),
             links_latest: true,
             is_row: false,
             set_aside: options.fresh.then_some(SetAside::Any),
             now: started,
+            key: job.record_key(&job.checked.workspace)?,
         };
         return run_with_key(options, env, job, &inputs, secrets, &target);
     }
@@ -112,13 +113,13 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut setup = job.set_up(plan.clone(), options.files.result.as_deref(), Signals::catch()?)?;
     job.prepared.check_out()?;
     files.open_folders()?;
-    let (workspace, out) = (&job.prepared.workspace, &job.prepared.out);
+    let (workspace, out) = (&job.prepared.checked.workspace, &job.prepared.checked.out);
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let record_key = job.prepared.record_key(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
-    let recorder = Recorder::create(out, &job.prepared.job_dir, &run_id, record_key)?;
+    let recorder = Recorder::create(out, &job.prepared.checked.job_dir, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
@@ -140,12 +141,12 @@ fn run_with_key(
 ) -> Result<u8, Error> {
     let args = &options.job;
     job.check_out()?;
-    let display_folder = args.out.join(job.job.name()).join(target.folder.file_name().unwrap_or_default());
+    let display_folder = args.out.join(job.checked.job.name()).join(target.folder.file_name().unwrap_or_default());
     // `--fresh` again would start again.
     let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
-    let opened = open_keyed_run(&job, inputs, &secrets, target).inspect_err(|error| {
+    let opened = open_keyed_run(&job.checked, inputs, &secrets, target).inspect_err(|error| {
         if let Error::OtherPlan { changes, .. } = error {
             print_changes(changes, env);
         }

@@ -7,9 +7,12 @@ pub mod engines;
 mod gather;
 pub mod ledger;
 mod manifest;
+pub mod outage;
 mod results;
 mod row_reading;
+pub mod row_state;
 pub mod rows;
+pub mod schedule;
 pub mod tables;
 mod workspaces;
 

@@ -2,11 +2,15 @@
 //! [`Session::run`] runs the agents until the record is complete. The command line, the rows of a map, and tests all start here.
 
 mod change_tracking;
+mod checked_job;
 mod confinement;
 mod connect;
 mod host;
+mod keyed_run;
+mod plan_differences;
 mod recording_sink;
 mod resume_state;
+mod runtime;
 mod run_error;
 mod secrets;
 mod session;
@@ -14,13 +18,19 @@ mod signals;
 pub mod tool_servers;
 mod used_limit;
 
+pub use self::checked_job::{CheckedJob, RunIdentity, run_date};
 pub use self::confinement::{
     Confined, ConfinedTools, Confinement, RecordAccess, RunPlaces, SandboxRequest, SandboxScope, UNCONFINED_RISK,
 };
 pub use self::connect::connect;
 pub use self::host::Host;
+pub use self::keyed_run::{
+    KeyedRun, KeyedTarget, OpenRun, find_original, keyed_folder, load_resume_state, open_keyed_run,
+};
+pub use self::plan_differences::{RecordedRun, plan_differences};
 pub use self::recording_sink::RunObserver;
 pub use self::resume_state::ResumeState;
+pub use self::runtime::start_runtime;
 pub use self::secrets::{RunSecrets, is_otlp_secret, server_secrets};
 pub use self::session::{Backends, Ended, OpenRecord, Prepared, Session};
 pub use self::signals::Signals;

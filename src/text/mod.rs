@@ -5,6 +5,7 @@ pub(crate) mod folded_path;
 pub(crate) mod look_alikes;
 pub mod merge;
 pub mod sanitize;
+pub(crate) mod shell_words;
 pub(crate) mod surrogates;
 pub mod truncate;
 pub(crate) mod utf16;

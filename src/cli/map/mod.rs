@@ -1,10 +1,7 @@
 //! `legwork map`: runs a job once for each row of a file.
 
 pub(super) mod map_limits;
-mod outage;
-mod row;
 mod runner;
-mod schedule;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -20,8 +17,6 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::map_limits::WholeMapLimits;
-use self::outage::{MapEnd, OutageGate};
-use self::row::{Retry, RowPlan, RowState, row_state};
 use self::runner::{MapRunner, isolation_error};
 use super::arguments::{ColumnArgs, parse_assignment};
 use super::env::CliEnv;
@@ -30,7 +25,7 @@ use super::next_command::NextCommand;
 use super::output::{printable, quote_word};
 use super::output_files::OutputFileArgs;
 use super::output_target::OutputTarget;
-use super::prepared_job::{JobArgs, PreparedJob, RunIdentity, run_date};
+use super::prepared_job::{JobArgs, PreparedJob};
 use super::progress::MapProgress;
 use super::{ci_files, output_queue, read_files};
 use crate::error::Error;
@@ -41,6 +36,8 @@ use crate::journal::RecordKey;
 use crate::map::MapBudget;
 use crate::map::engines::Shard;
 use crate::map::ledger::Ledger;
+use crate::map::outage::{MapEnd, OutageGate};
+use crate::map::row_state::{Retry, RowPlan, RowState, needs_no_workspace, row_state};
 use crate::map::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
 use crate::map::tables::RowSummary;
 use crate::map::tables::map_summary;
@@ -52,7 +49,7 @@ use crate::record::{
     FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, remove_left_lease, remove_unused_files,
 };
 use crate::reports::{self, PlanPreview};
-use crate::run::{Signals, head_commit};
+use crate::run::{RunIdentity, Signals, head_commit, run_date};
 use crate::sync::IgnorePoison;
 use crate::text::pluralize;
 use crate::workspace::open_root::OpenRoot;
@@ -189,7 +186,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let rows = read_rows(options, &job)?;
     options.retry.map_or(Ok(()), |_| check_retry(&rows))?;
     let mut inputs = job.inputs()?;
-    let folder = MapFolder::new(&job.job_dir, &name);
+    let folder = MapFolder::new(&job.checked.job_dir, &name);
     let manifest = folder.read_manifest()?;
     manifest.as_ref().map_or(Ok(()), |manifest| check_ids(manifest, options))?;
     folder.check_subfolders()?;
@@ -227,7 +224,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     );
     let secrets = job.secrets(&checked.first.plan, &checked.first.secrets);
     if options.dry_run {
-        let repository = Repository::discover(&job.workspace).filter(|_| isolation == Isolation::Worktree);
+        let repository = Repository::discover(&job.checked.workspace).filter(|_| isolation == Isolation::Worktree);
         if repository.is_some_and(|repository| repository.worktree.join(".gitmodules").exists()) {
             warn_about_submodules(env, "see .gitmodules");
         }
@@ -243,7 +240,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         };
         return finish_again(options, &job, &rows, &folder, manifest, code_of, junit.as_ref());
     }
-    let Some(key) = job.record_key(&job.workspace)? else {
+    let Some(key) = job.record_key(&job.checked.workspace)? else {
         let message = "a map needs signed records, or its rows couldn't be recognized later";
         return Err(Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters."));
     };
@@ -253,7 +250,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     // From here on, a signal must let the records be closed.
     let signals = Signals::catch_within(SHUTDOWN_GRACE)?;
     env.console.eprint(&printable(&summary));
-    let process = new_run_id(&job.prepared.job_dir, (env.clock)());
+    let process = new_run_id(&job.prepared.checked.job_dir, (env.clock)());
     let setup = MapSetup { folder, name: &name, isolation, process: &process, key: &key };
     let (workspaces, preparing) = setup.prepare(options, &job.prepared)?;
     remove_leftovers(&workspaces, &setup.folder, env);
@@ -266,7 +263,8 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let results_failed = |source| Error::Record { path: setup.folder.path.clone(), source };
     let prices = env.prices()?.clone();
     let opened_folder = setup.folder.open().map_err(results_failed)?;
-    let mut results = Results::open(&setup.folder, job.prepared.job.name(), &ids, prices).map_err(results_failed)?;
+    let mut results =
+        Results::open(&setup.folder, job.prepared.checked.job.name(), &ids, prices).map_err(results_failed)?;
     let (usage, cost_usd, _) = results.table().totals();
     budget.count_recorded(usage.total(), cost_usd).map_err(results_failed)?;
     let cut_off = (results.table().cut_off_requests(), results.table().open_cost_usd());
@@ -340,7 +338,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.eprint_problem(&format!("not started: {count}; the same command continues the map"));
     }
     if setup.folder.path.is_dir() {
-        print_summary(&results, &options.job.out.join(job.prepared.job.name()).join(&name), env);
+        print_summary(&results, &options.job.out.join(job.prepared.checked.job.name()).join(&name), env);
     }
     if let Some(error) = result_error {
         return Err(results_failed(error));
@@ -363,7 +361,7 @@ pub(super) fn map(options: &MapArgs, env: &CliEnv) -> Result<u8, Error> {
     let can_go_on = is_limited || !unstarted.is_empty() || [5, EXIT_TEMPORARY].contains(&code) || code >= 128;
     let next = can_go_on.then(|| next.line(&setup.folder.path, budget.limit_argument().as_deref()));
     next.iter().for_each(|next| env.console.eprint(next));
-    let shown = options.job.out.join(job.prepared.job.name()).join(&name);
+    let shown = options.job.out.join(job.prepared.checked.job.name()).join(&name);
     ci_files::write_map(env, results.table(), code, &shown, next.as_deref());
     Ok(code)
 }
@@ -379,20 +377,21 @@ fn finish_again(
     junit: Option<&OutputTarget>,
 ) -> Result<u8, Error> {
     let failed = |source| Error::Record { path: folder.path.clone(), source };
-    create_job_dir(&job.out, &folder.path)?;
-    let out = OpenRoot::open_canonical(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
+    create_job_dir(&job.checked.out, &folder.path)?;
+    let out = OpenRoot::open_canonical(&job.checked.out)
+        .map_err(|source| Error::Record { path: job.checked.out.clone(), source })?;
     let name = folder.path.file_name().unwrap_or_default().to_string_lossy();
-    let of_rows = MapFolder::workspaces(out.path(), job.job.name(), &name);
+    let of_rows = MapFolder::workspaces(out.path(), job.checked.job.name(), &name);
     MapFolder::check_workspaces(out.path(), &of_rows)?;
     let snapshot = manifest.and_then(|manifest| manifest.snapshot);
-    let snapshot = snapshot.filter(|snapshot| snapshot.is_of(&job.workspace, &of_rows));
-    let workspaces = RowWorkspaces::new(&job.workspace, &out, &of_rows, snapshot);
+    let snapshot = snapshot.filter(|snapshot| snapshot.is_of(&job.checked.workspace, &of_rows));
+    let workspaces = RowWorkspaces::new(&job.checked.workspace, &out, &of_rows, snapshot);
     remove_leftovers(&workspaces, folder, job.env);
     let ids: Vec<String> = rows.rows.iter().map(|row| row.id.clone()).collect();
     note_other_rows(folder, &ids, job.env);
-    let shown = options.job.out.join(job.job.name()).join(&*name);
+    let shown = options.job.out.join(job.checked.job.name()).join(&*name);
     let prices = job.env.prices()?.clone();
-    let mut results = Results::open(folder, job.job.name(), &ids, prices).map_err(failed)?;
+    let mut results = Results::open(folder, job.checked.job.name(), &ids, prices).map_err(failed)?;
     results.finish().map_err(failed)?;
     junit.map_or(Ok(()), |junit| junit.write(&results.junit()))?;
     if has_completed(&results) {
@@ -493,7 +492,7 @@ fn read_rows(options: &MapArgs, job: &PreparedJob<'_>) -> Result<Rows, Error> {
     };
     let format = RowFormat::detect(&options.rows, &content);
     let name = if is_stdin { "<stdin>".into() } else { options.rows.to_string_lossy() };
-    rows::read(&name, content, format, options.columns.with_id(options.id.as_deref()), job.job.job())
+    rows::read(&name, content, format, options.columns.with_id(options.id.as_deref()), job.checked.job.job())
         .map_err(Error::Invalid)
 }
 
@@ -516,11 +515,11 @@ fn check_all(
     let (mut others, mut foreign, mut with_lease) = (Vec::new(), Vec::new(), Vec::new());
     let (mut unusable, mut defects) = (BTreeMap::new(), Vec::new());
     let date = run_date((job.env.clock)());
-    let key = if recorded.is_empty() { None } else { job.record_key(&job.workspace)? };
+    let key = if recorded.is_empty() { None } else { job.record_key(&job.checked.workspace)? };
     check_rows(inputs, rows, |number, inputs| {
         let id = &rows.rows[number].id;
-        let identity = RunIdentity { workspace: &job.workspace, run_id: id, run_date: &date };
-        let (plan, secrets) = job.plan(inputs, identity)?;
+        let identity = RunIdentity { workspace: &job.checked.workspace, run_id: id, run_date: &date };
+        let (plan, secrets) = job.checked.plan(inputs, identity)?;
         let redactor = redactor.get_or_insert_with(|| job.secrets(&plan, &secrets).redactor);
         let prefixes = SharedPrefixes::of_row(&plan);
         if first.is_none() {
@@ -530,7 +529,7 @@ fn check_all(
             return Ok(());
         }
         let recorded_state = || match recorded.contains(id) {
-            true => row_state(job, inputs, id, &folder.row(id), redactor, key.as_ref()),
+            true => row_state(&job.checked, inputs, id, &folder.row(id), redactor, key.as_ref()),
             false => Ok(RowState::New),
         };
         let state = match recorded_state() {
@@ -631,17 +630,17 @@ fn isolation(
     let chosen = || {
         asked.unwrap_or_else(|| match plan.changes_files() {
             // Without a commit there can be no worktrees.
-            true if head_commit(&job.workspace).is_none() => Isolation::Copy,
-            true => Isolation::for_workspace(&job.workspace, job.git().as_ref()),
+            true if head_commit(&job.checked.workspace).is_none() => Isolation::Copy,
+            true => Isolation::for_workspace(&job.checked.workspace, job.git().as_ref()),
             false => Isolation::None,
         })
     };
     let Some(manifest) = manifest else { return Ok(chosen()) };
-    let key = job.record_key(&job.workspace)?;
+    let key = job.record_key(&job.checked.workspace)?;
     // A command that can write to the folder of runs must not decide that rows change the user's files.
     let is_ours = key.is_some_and(|key| manifest.is_sealed_by(&key, &folder.name()))
-        && manifest.job == job.job.name()
-        && manifest.workspace.as_ref() == Some(&job.workspace);
+        && manifest.job == job.checked.job.name()
+        && manifest.workspace.as_ref() == Some(&job.checked.workspace);
     if !is_ours && manifest.isolation != chosen() {
         let (recorded, chosen) = (isolate_argument(manifest.isolation), isolate_argument(chosen()));
         return Err(Error::usage(
@@ -714,24 +713,24 @@ impl MapSetup<'_> {
     /// Creates the folder and its manifest, or takes the workspaces from the manifest that is there. Another process may do
     /// the same, but only after the file that is returned is closed.
     fn prepare(&self, options: &MapArgs, job: &PreparedJob<'_>) -> Result<(RowWorkspaces, File), Error> {
-        create_job_dir(&job.out, &self.folder.path)?;
-        let out =
-            OpenRoot::open_canonical(&job.out).map_err(|source| Error::Record { path: job.out.clone(), source })?;
-        let workspaces = MapFolder::workspaces(out.path(), job.job.name(), self.name);
+        create_job_dir(&job.checked.out, &self.folder.path)?;
+        let out = OpenRoot::open_canonical(&job.checked.out)
+            .map_err(|source| Error::Record { path: job.checked.out.clone(), source })?;
+        let workspaces = MapFolder::workspaces(out.path(), job.checked.job.name(), self.name);
         MapFolder::check_workspaces(out.path(), &workspaces)?;
         let lock = self.folder.lock()?;
         let git = job.git();
         let take = || {
             let git = git.as_ref();
-            RowWorkspaces::take_snapshot(self.isolation, &job.workspace, &workspaces, &out, self.process, git)
+            RowWorkspaces::take_snapshot(self.isolation, &job.checked.workspace, &workspaces, &out, self.process, git)
                 .map_err(isolation_error)
         };
         let new = |snapshot, started_at| MapManifest {
             format: MAP_FORMAT,
-            job: job.job.name().to_owned(),
+            job: job.checked.job.name().to_owned(),
             rows_file: options.rows.to_string_lossy().into_owned(),
             ids: Some(row_ids(options)),
-            workspace: Some(job.workspace.clone()),
+            workspace: Some(job.checked.workspace.clone()),
             isolation: self.isolation,
             snapshot,
             started_at,
@@ -753,9 +752,10 @@ impl MapSetup<'_> {
             let message = "another process has started the map with another --isolate at the same time";
             return Err(Error::usage(message, "Start it with the same options."));
         }
-        let is_ours = manifest.is_sealed_by(self.key, self.name) && manifest.job == job.job.name();
-        let is_usable =
-            |snapshot: &Snapshot| snapshot.is_of(&job.workspace, &workspaces) && snapshot.is_available(git.as_ref());
+        let is_ours = manifest.is_sealed_by(self.key, self.name) && manifest.job == job.checked.job.name();
+        let is_usable = |snapshot: &Snapshot| {
+            snapshot.is_of(&job.checked.workspace, &workspaces) && snapshot.is_available(git.as_ref())
+        };
         let is_gone = !manifest.snapshot.as_ref().map_or(self.isolation == Isolation::None, is_usable);
         if !is_ours || is_gone {
             let taken = take()?;
@@ -778,7 +778,7 @@ impl MapSetup<'_> {
         if !missing.is_empty() {
             warn_about_submodules(job.env, &first_names(&missing));
         }
-        Ok((RowWorkspaces::new(&job.workspace, &out, &workspaces, manifest.snapshot).with_git(git), lock))
+        Ok((RowWorkspaces::new(&job.checked.workspace, &out, &workspaces, manifest.snapshot).with_git(git), lock))
     }
 
     /// The budget that this process shares with others.
@@ -792,7 +792,7 @@ impl MapSetup<'_> {
 
 /// Removes the workspaces of rows that have ended, which killed processes have left.
 fn remove_leftovers(workspaces: &RowWorkspaces, folder: &MapFolder, env: &CliEnv) {
-    if let Err(error) = workspaces.remove_leftovers(|id| row::needs_no_workspace(&folder.row(id))) {
+    if let Err(error) = workspaces.remove_leftovers(|id| needs_no_workspace(&folder.row(id))) {
         env.console.warning(&format!("the workspaces of rows that have ended can't be removed: {error}"));
     }
 }

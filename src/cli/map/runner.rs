@@ -13,15 +13,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
-use super::outage::{AfterFailure, OutageGate, RowWatch};
-use super::row::{has_ended_in, needs_no_workspace};
-use super::schedule::{self, Start};
 use crate::agent::MapShare;
 use crate::budget::SharedBudget;
 use crate::cli::env::CliEnv;
 use crate::cli::execute::RunSetup;
 use crate::cli::export::send_traces;
-use crate::cli::keyed_run::{KeyedRun, KeyedTarget, open_keyed_run};
 use crate::cli::output::printable;
 use crate::cli::prepared_job::ConnectedJob;
 use crate::cli::progress::MapProgress;
@@ -30,12 +26,15 @@ use crate::event::{Outcome, RunResult};
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_TEMPORARY, EXIT_USAGE};
 use crate::isolation::IsolationError;
 use crate::map::MapBudget;
+use crate::map::outage::{AfterFailure, OutageGate, RowWatch};
+use crate::map::row_state::{has_ended_in, needs_no_workspace};
 use crate::map::rows::Rows;
+use crate::map::schedule::{self, Start};
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::{InputValues, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::record::{FlushQueue, RunSlot, SetAside};
-use crate::run::{OpenRecord, RunObserver, Signals};
+use crate::run::{KeyedRun, KeyedTarget, OpenRecord, RunObserver, Signals, open_keyed_run};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::file_id;
 use crate::workspace::open_root::OpenRoot;
@@ -306,8 +305,9 @@ impl MapRunner<'_> {
             // Another process may have run the row again since all rows were checked.
             set_aside: self.retried.get(id).copied().map(SetAside::EndedAt),
             now: (self.env.clock)(),
+            key: prepared.record_key(&workspace)?,
         };
-        let open = match open_keyed_run(prepared, inputs, &self.job.secrets, &target)? {
+        let open = match open_keyed_run(&prepared.checked, inputs, &self.job.secrets, &target)? {
             KeyedRun::Open(open) => *open,
             KeyedRun::Ended(record) => {
                 // Its process may have been killed before it removed the workspace.

@@ -13,7 +13,6 @@ use self::discover::DiscoveredCase;
 use self::load::CaseLoader;
 use super::arguments::format_parser;
 use super::env::{CHECKOUT_VARIABLE, CliEnv};
-use super::execute::start_runtime;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
@@ -21,6 +20,7 @@ use crate::exit_code::EXIT_FAILED;
 use crate::lints::JobTrust;
 use crate::reports::{self, test_text};
 use crate::run::Signals;
+use crate::run::start_runtime;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);

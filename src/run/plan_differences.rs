@@ -5,23 +5,22 @@ use std::path::Path;
 
 use jiff::{Timestamp, ToSpan};
 
-use super::arguments::limit_error;
-use super::prepared_job::{PreparedJob, RunIdentity, run_date};
+use super::checked_job::{CheckedJob, RunIdentity, run_date};
 use crate::error::Error;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::redaction::Redactor;
 
 /// A run that has started, as its record tells it.
-pub(super) struct RecordedRun<'a> {
+pub struct RecordedRun<'a> {
     /// Its plan.
-    pub(super) plan: &'a Plan,
+    pub plan: &'a Plan,
     /// Its id.
-    pub(super) run_id: &'a str,
+    pub run_id: &'a str,
     /// The text of its job file, if it is known.
-    pub(super) job_file: Option<&'a str>,
+    pub job_file: Option<&'a str>,
     /// When it started.
-    pub(super) started_at: Timestamp,
+    pub started_at: Timestamp,
 }
 
 /// What differs between the plan of a recorded run and the one that the job has now with the same inputs. Not compared are
@@ -29,14 +28,14 @@ pub(super) struct RecordedRun<'a> {
 ///
 /// # Errors
 /// The job has no plan with these inputs, or a limit is invalid.
-pub(super) fn plan_differences(
-    job: &PreparedJob<'_>,
+pub fn plan_differences(
+    job: &CheckedJob,
     inputs: &InputValues,
     redactor: &Redactor,
     run: &RecordedRun<'_>,
 ) -> Result<Vec<PlanChange>, Error> {
     let mut recorded = run.plan.clone().without_server_tools();
-    recorded.set_limits(&job.limits).map_err(limit_error)?;
+    recorded.set_limits(&job.limits)?;
     // The day was read shortly before the run started.
     let days = [run.started_at, run.started_at.checked_sub(24.hours()).unwrap_or(run.started_at)].map(run_date);
     let mut inputs = inputs.clone();

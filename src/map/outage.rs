@@ -24,7 +24,7 @@ const LONGEST_PAUSE_PART: u32 = 15;
 
 /// Decides whether rows start, by what became of those that have run.
 #[derive(Debug)]
-pub(super) struct OutageGate {
+pub struct OutageGate {
     limit: Duration,
     state: Mutex<GateState>,
 }
@@ -43,7 +43,7 @@ struct GateState {
 
 /// Why the map ends before all rows have run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MapEnd {
+pub enum MapEnd {
     /// The provider has stopped replying.
     Outage,
     /// No row has reached the provider. Says why, and what to do.
@@ -65,7 +65,7 @@ struct Outage {
 
 /// What a row that couldn't reach its provider does.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum AfterFailure {
+pub enum AfterFailure {
     /// It continues when the provider is back. The first row of an outage says so.
     Wait {
         /// Whether it is the first.
@@ -76,7 +76,9 @@ pub(super) enum AfterFailure {
 }
 
 impl OutageGate {
-    pub(super) fn new() -> Self {
+    /// A gate that lets all rows start.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
         Self::with_limit(limit())
     }
 
@@ -85,7 +87,7 @@ impl OutageGate {
     }
 
     /// Whether a row may start now. If it may during an outage, it is the only one.
-    pub(super) fn may_start(&self, row: usize) -> Start {
+    pub fn may_start(&self, row: usize) -> Start {
         let mut state = self.lock();
         let now = Instant::now();
         if state.end.is_some() {
@@ -106,12 +108,12 @@ impl OutageGate {
     }
 
     /// Takes the events of a row that starts or continues.
-    pub(super) fn watch(self: &Arc<Self>) -> Arc<RowWatch> {
+    pub fn watch(self: &Arc<Self>) -> Arc<RowWatch> {
         Arc::new(RowWatch { gate: Arc::clone(self), requested_at: Mutex::new(Instant::now()) })
     }
 
     /// A row has ended because its provider failed. `contact` is what all requests to the provider have shown.
-    pub(super) fn row_failed(
+    pub fn row_failed(
         &self,
         row: usize,
         watch: &RowWatch,
@@ -150,7 +152,7 @@ impl OutageGate {
     }
 
     /// A row has ended because its provider refuses it. `contact` is what all requests to the provider have shown.
-    pub(super) fn row_refused(&self, contact: Contact, error: Option<&ErrorInfo>) {
+    pub fn row_refused(&self, contact: Contact, error: Option<&ErrorInfo>) {
         let mut state = self.lock();
         state.is_reached |= contact == Contact::Answered;
         if !state.is_reached {
@@ -162,19 +164,19 @@ impl OutageGate {
     }
 
     /// A row has ended otherwise. If it was to try the provider, another one may.
-    pub(super) fn row_ended(&self, row: usize) {
+    pub fn row_ended(&self, row: usize) {
         if let Some(outage) = self.lock().outage.as_mut().filter(|outage| outage.trying == Some(row)) {
             outage.trying = None;
         }
     }
 
     /// Why the map ends before all rows have run.
-    pub(super) fn end(&self) -> Option<MapEnd> {
+    pub fn end(&self) -> Option<MapEnd> {
         self.lock().end.clone()
     }
 
     /// How long an outage may last.
-    pub(super) fn limit(&self) -> Duration {
+    pub fn limit(&self) -> Duration {
         self.limit_of(&self.lock())
     }
 
@@ -189,7 +191,7 @@ impl OutageGate {
 
 /// Takes the events of one row.
 #[derive(Debug)]
-pub(super) struct RowWatch {
+pub struct RowWatch {
     gate: Arc<OutageGate>,
     /// When it last tried to reach the provider.
     requested_at: Mutex<Instant>,

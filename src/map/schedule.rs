@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::cli::execute::start_runtime;
 use crate::error::Error;
 use crate::record::{RunSlot, RunSlots};
+use crate::run::start_runtime;
 use crate::sync::IgnorePoison;
 
 /// The stack of a thread that runs rows, as large as that of the main thread usually is.
@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Whether a row may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Start {
+pub enum Start {
     /// It may.
     Now,
     /// Not yet.
@@ -37,7 +37,7 @@ pub(super) enum Start {
 ///
 /// # Errors
 /// If no thread or runtime can be started. No row has run then.
-pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
+pub fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     rows: Vec<usize>,
     jobs: usize,
     may_start: &(dyn Fn(usize) -> Start + Sync),

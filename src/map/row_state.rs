@@ -4,8 +4,6 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::cli::plan_differences::{RecordedRun, plan_differences};
-use crate::cli::prepared_job::PreparedJob;
 use crate::error::Error;
 use crate::event::{Event, Outcome, PARENT, RunResult};
 use crate::exit_code::{EXIT_FAILED, EXIT_LIMIT};
@@ -13,22 +11,25 @@ use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
 use crate::record::{Record, is_set_aside};
 use crate::redaction::Redactor;
-use crate::run::ResumeState;
+use crate::run::{CheckedJob, RecordedRun, ResumeState, plan_differences};
 
 /// A plan with the values of its secret inputs.
-pub(super) struct RowPlan {
-    pub(super) plan: Plan,
-    pub(super) secrets: SecretInputs,
+pub struct RowPlan {
+    /// The plan.
+    pub plan: Plan,
+    /// The secret inputs.
+    pub secrets: SecretInputs,
 }
 
 /// What the record of a row says.
-pub(super) enum RowState {
+pub enum RowState {
     /// No run has started in it.
     New,
     /// Its run can continue, or continues in another process.
     GoesOn,
     /// Its run is final.
     Ended {
+        /// How it ended.
         result: Box<RunResult>,
         /// Whether the record was made on another machine or with another key.
         is_foreign: bool,
@@ -41,13 +42,14 @@ pub(super) enum RowState {
 
 /// Which rows `--retry` runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Retry {
+pub enum Retry {
     /// Those that ended with exit code 1 or 4
     Failed,
 }
 
 impl Retry {
-    pub(super) fn applies(exit_code: u8) -> bool {
+    /// Whether rows with this exit code run again.
+    pub fn applies(exit_code: u8) -> bool {
         matches!(exit_code, EXIT_FAILED | EXIT_LIMIT)
     }
 }
@@ -56,8 +58,8 @@ impl Retry {
 ///
 /// # Errors
 /// If it can't be read.
-pub(super) fn row_state(
-    job: &PreparedJob<'_>,
+pub fn row_state(
+    job: &CheckedJob,
     inputs: &InputValues,
     id: &str,
     folder: &Path,
@@ -119,7 +121,7 @@ fn not_a_record(folder: &Path, why: String) -> Error {
 }
 
 /// Whether the run of a row is final. A row that reached a limit of the map continues when that is higher.
-pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
+pub fn has_ended(record: &Record, result: &RunResult) -> bool {
     let reached_map_limit =
         || record.journals().ok().and_then(ResumeState::new).is_some_and(|state| state.reached_map_limit());
     match result.outcome {
@@ -129,12 +131,12 @@ pub(super) fn has_ended(record: &Record, result: &RunResult) -> bool {
 }
 
 /// Whether the run of the record in a folder is final.
-pub(super) fn has_ended_in(folder: &Path) -> bool {
+pub fn has_ended_in(folder: &Path) -> bool {
     ended_result(folder).is_some()
 }
 
 /// Whether the workspace of a row isn't needed any more: its run is final, and its patch has all changes.
-pub(super) fn needs_no_workspace(folder: &Path) -> bool {
+pub fn needs_no_workspace(folder: &Path) -> bool {
     ended_result(folder).is_some_and(|result| result.changes_incomplete.is_none())
 }
 

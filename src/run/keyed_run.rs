@@ -6,37 +6,43 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::arguments::limit_error;
+use super::checked_job::{CheckedJob, RunIdentity, run_date};
 use super::plan_differences::{RecordedRun, plan_differences};
-use super::prepared_job::{PreparedJob, RunIdentity, run_date};
-use super::resume::{find_original, load_resume_state};
+use super::resume_state::ResumeState;
+use super::secrets::RunSecrets;
+use super::session::OpenRecord;
 use crate::error::Error;
+use crate::event::{Event, JournalEntry, PARENT};
+use crate::git::head_commit;
+use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan};
-use crate::record::{KeyedPath, KeyedRecord, Record, ResumedRecord, SetAside, StartedRecord};
+use crate::record::{KeyedPath, KeyedRecord, NOT_STARTED, Record, Recorder, ResumedRecord, SetAside, StartedRecord};
 use crate::reports::record_files::write_reports;
-use crate::run::{OpenRecord, ResumeState, RunSecrets, head_commit};
+use crate::text::shell_words::shell_quote;
 
 /// Which run it is, and where it is recorded.
 #[derive(Clone)]
-pub(super) struct KeyedTarget<'a> {
+pub struct KeyedTarget<'a> {
     /// The record, absolute and below the folder of all runs. Its last part is the run's id.
-    pub(super) folder: &'a Path,
+    pub folder: &'a Path,
     /// The folder that the tools work in, absolute.
-    pub(super) workspace: &'a Path,
+    pub workspace: &'a Path,
     /// Makes the workspace of a run that is new, before its plan: inputs can name files in it.
-    pub(super) make_workspace: &'a dyn Fn() -> Result<(), Error>,
+    pub make_workspace: &'a dyn Fn() -> Result<(), Error>,
     /// Whether `latest` in the job's folder links to the run when it is new.
-    pub(super) links_latest: bool,
+    pub links_latest: bool,
     /// Whether it is a row of a map, so that it continues after a limit of the map.
-    pub(super) is_row: bool,
+    pub is_row: bool,
     /// Which run is set aside if it has started, so that a new one begins.
-    pub(super) set_aside: Option<SetAside>,
+    pub set_aside: Option<SetAside>,
     /// When the run starts if it is new.
-    pub(super) now: Timestamp,
+    pub now: Timestamp,
+    /// The key that signs the record.
+    pub key: Option<RecordKey>,
 }
 
 /// What is to be done for a run.
-pub(super) enum KeyedRun {
+pub enum KeyedRun {
     /// Nothing: it is final. The record has a result.
     Ended(Box<Record>),
     /// It starts or continues. Its record is locked.
@@ -44,9 +50,11 @@ pub(super) enum KeyedRun {
 }
 
 /// A run that is about to start or to continue.
-pub(super) struct OpenRun {
-    pub(super) plan: Plan,
-    pub(super) record: OpenRecord,
+pub struct OpenRun {
+    /// Its plan.
+    pub plan: Plan,
+    /// Its record.
+    pub record: OpenRecord,
 }
 
 /// Opens the record of a run and decides what is to be done. This blocks for up to ten seconds if a process on another machine
@@ -55,13 +63,13 @@ pub(super) struct OpenRun {
 /// # Errors
 /// Another process executes the run ([`Error::KeyInUse`]), the run has another plan ([`Error::OtherPlan`]) or can't be
 /// resumed here, or the record can't be used.
-pub(super) fn open_keyed_run(
-    job: &PreparedJob<'_>,
+pub fn open_keyed_run(
+    job: &CheckedJob,
     inputs: &InputValues,
     secrets: &RunSecrets,
     target: &KeyedTarget<'_>,
 ) -> Result<KeyedRun, Error> {
-    let key = job.record_key(target.workspace)?.ok_or_else(|| {
+    let key = target.key.clone().ok_or_else(|| {
         let message = "a run with a key needs a signed record, or it couldn't be recognized later";
         Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters.")
     })?;
@@ -91,7 +99,7 @@ pub(super) fn open_keyed_run(
 }
 
 fn continue_run(
-    job: &PreparedJob<'_>,
+    job: &CheckedJob,
     inputs: &InputValues,
     secrets: &RunSecrets,
     target: &KeyedTarget<'_>,
@@ -134,10 +142,10 @@ fn continue_run(
     state.last_seen = last_seen;
     state.is_row = target.is_row;
     let result = record.result.as_ref().filter(|_| !(target.is_row && state.reached_map_limit()));
-    let used = result.map_or(Ok(None), |result| state.used_limit(result)).map_err(limit_error)?;
+    let used = result.map_or(Ok(None), |result| state.used_limit(result))?;
     let mut plan = record.plan.clone();
     let limits = changed_limits(&state, &plan, &job.limits)?;
-    state.replace_limits(&mut plan, limits).map_err(limit_error)?;
+    state.replace_limits(&mut plan, limits)?;
     if used.is_some_and(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         return Ok(KeyedRun::Ended(Box::new(record)));
     }
@@ -175,9 +183,31 @@ fn continue_run(
     Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder, before: Some(state) } })))
 }
 
+/// The record that this one is a copy of, if it still exists.
+pub fn find_original(state: &ResumeState, recorder: &Recorder) -> Option<PathBuf> {
+    let recorded = state.folder();
+    // It may be the same one behind another mount.
+    if recorded == recorder.folder || !recorded.is_absolute() || recorder.is_at(recorded) {
+        return None;
+    }
+    let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;
+    // After `--fresh`, another run with the same key is there.
+    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == state.started.run_id)
+        && state.started_at() == Some(first.at);
+    is_same.then(|| recorded.to_owned())
+}
+
+/// The state that the journals of a run lead to.
+///
+/// # Errors
+/// The run was interrupted before it started.
+pub fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Path) -> Result<ResumeState, Error> {
+    ResumeState::new(journals).ok_or_else(|| Error::NotARecord { path: folder.to_owned(), why: NOT_STARTED.to_owned() })
+}
+
 /// A command that resumes a run in spite of a changed commit or secret.
 fn force_command(folder: &Path) -> String {
-    format!("legwork resume {} --force", super::output::shell_quote(folder))
+    format!("legwork resume {} --force", shell_quote(folder))
 }
 
 /// The limits of `--limit` that differ from those with which the run has run so far.
@@ -186,12 +216,12 @@ fn changed_limits(
     plan: &Plan,
     limits: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let effective = state.effective_plan(plan).map_err(limit_error)?;
+    let effective = state.effective_plan(plan)?;
     let mut changed = BTreeMap::new();
     for (name, value) in limits {
         let one = BTreeMap::from([(name.clone(), value.clone())]);
         let mut replaced = effective.clone();
-        replaced.set_limits(&one).map_err(limit_error)?;
+        replaced.set_limits(&one)?;
         if !effective.changes_to(&replaced).is_empty() {
             changed.extend(one);
         }
@@ -200,6 +230,6 @@ fn changed_limits(
 }
 
 /// The folder of the record of a run with a key.
-pub(super) fn keyed_folder(job: &PreparedJob<'_>, key: &str) -> PathBuf {
+pub fn keyed_folder(job: &CheckedJob, key: &str) -> PathBuf {
     job.job_dir.join(key)
 }

@@ -1,0 +1,80 @@
+//! A job that was checked and can be run many times, with what all of its runs share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::diagnostic::Source;
+use crate::error::Error;
+use crate::job::Network;
+use crate::lints::{UserConfig, ValidJob};
+use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
+use crate::providers::Model;
+
+/// A job that was read and checked. Several threads can use it.
+#[derive(Debug)]
+pub struct CheckedJob {
+    /// The job file.
+    pub source: Arc<Source>,
+    /// The job.
+    pub job: ValidJob,
+    /// The user's servers and prices.
+    pub user_config: UserConfig,
+    /// The model that replaces those of all agents.
+    pub model: Option<Model>,
+    /// The folder that the tools work in, absolute. A row of a map may have its own.
+    pub workspace: PathBuf,
+    /// The folder of all records. This and the next are canonical paths of folders that needn't exist. Links in them are followed
+    /// once, when the job is read.
+    pub out: PathBuf,
+    /// The job's folder in it.
+    pub job_dir: PathBuf,
+    /// The limits from outside the job that apply to each run, by name.
+    pub limits: BTreeMap<String, String>,
+    /// Whether no run uses a network.
+    pub offline: bool,
+}
+
+/// What distinguishes a run from others of the same job and inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct RunIdentity<'a> {
+    /// The folder that the tools work in, absolute.
+    pub workspace: &'a Path,
+    /// Its id.
+    pub run_id: &'a str,
+    /// The day on which it started, `YYYY-MM-DD`.
+    pub run_date: &'a str,
+}
+
+impl CheckedJob {
+    /// The plan of a run, and the values of its secret inputs.
+    ///
+    /// # Errors
+    /// All mistakes in the inputs, an invalid limit, or a model that `--offline` doesn't allow.
+    pub fn plan(&self, inputs: &InputValues, run: RunIdentity<'_>) -> Result<(Plan, SecretInputs), Error> {
+        let context = RunContext {
+            workspace: run.workspace.to_string_lossy().into_owned(),
+            inputs_from: Some(self.workspace.to_string_lossy().into_owned()),
+            run_id: run.run_id.to_owned(),
+            run_date: run.run_date.to_owned(),
+            model_override: self.model.clone(),
+        };
+        let (mut plan, secrets) = Plan::new(&self.job, inputs, &context).map_err(Error::Invalid)?;
+        plan.set_limits(&self.limits)?;
+        if self.offline {
+            if let Some(model) = plan.models().find(|model| !model.is_scripted()) {
+                let message = format!("--offline: {model} needs the network");
+                return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
+            }
+            plan.network = Network::None;
+        }
+        Ok((plan, secrets))
+    }
+}
+
+/// The day of a time, as templates see it.
+pub fn run_date(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d").to_string()
+}
