@@ -552,6 +552,7 @@ mod tests {
                     raises_a_limit: false,
                     set_aside: None,
                     key: None,
+                    write_reports: |_, _, _| Ok(Vec::new()),
                 };
                 KeyedRecord::open(&path).map(drop)
             };
