@@ -101,7 +101,10 @@ impl LoadedRun {
             turns: result.as_ref().map_or(parent.turn, |result| result.turns),
             tool_calls: result.as_ref().map_or_else(
                 || tools.values().sum(),
-                |result| result.tool_calls + result.subagents.iter().map(|child| child.tool_calls).sum::<u64>(),
+                |result| {
+                    let of_children = result.subagents.iter().map(|child| child.tool_calls);
+                    of_children.fold(result.tool_calls, u64::saturating_add)
+                },
             ),
             tools,
             usage: result.as_ref().map_or(usage, |result| result.usage),
