@@ -332,7 +332,9 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
     assert_eq!(server.count(), 4);
     folder.write("rows.csv", "id,item\nnew,a9\nsecond,other\n");
     let changed = folder.legwork(&map).anthropic(&server).run();
-    changed.assert_code(2).assert_stderr_contains("the record of the row `second` belongs to another plan");
+    changed
+        .assert_code(2)
+        .assert_stderr_contains("rows/second: this record is of a run with another plan; these differ: ");
     changed.assert_stderr_contains("inputs.item").assert_stderr_contains("--name NAME");
     assert_eq!(server.count(), 4, "the new row waits, too");
     // A row that is gone keeps its record.

@@ -167,7 +167,7 @@ impl Agent<'_> {
             max_tokens: reservation.max_tokens,
             tools_allowed,
             reserved_tokens: reservation.most.tokens,
-            reserved_cost_usd: rates.map(|_| reservation.most.cost),
+            reserved_cost_usd: rates.map(|_| reservation.most.cost_usd),
             kept_turns: kind.kept_turns(),
             model: self.fallback_name(),
         })?;

@@ -177,7 +177,7 @@ impl RunState {
                 let of_usage = || (spend.usage.total(), self.recorded_cost(agent, &spend));
                 let (tokens, cost) = spend.in_budget.unwrap_or_else(of_usage);
                 spent.tokens = spent.tokens.saturating_add(tokens);
-                spent.cost += cost.unwrap_or_default();
+                spent.cost_usd += cost.unwrap_or_default();
             }
             let (calls, subagents) = cursor.calls_started();
             self.budget.restore_spend(spent, calls, subagents);

@@ -178,7 +178,7 @@ impl Budget {
     fn longest_reply(&self, used: Amount, estimate: &RequestEstimate) -> Result<(u32, &'static str), &'static str> {
         let least = MIN_REPLY_TOKENS.min(estimate.max_tokens);
         let by_tokens = |limit: u64| (TOKENS_KEY, estimate.by_tokens(limit.saturating_sub(used.tokens), least));
-        let by_cost = |limit: f64| (COST_KEY, estimate.by_cost(limit - used.cost, least));
+        let by_cost = |limit: f64| (COST_KEY, estimate.by_cost(limit - used.cost_usd, least));
         let mut longest = (estimate.max_tokens, NO_LIMIT);
         let limits = self.limits.tokens.map(by_tokens).into_iter().chain(self.limits.cost_usd.map(by_cost));
         for (limit, tokens) in limits {
@@ -197,8 +197,8 @@ impl Budget {
         let held_for = "are held for agents that wait for their subagents";
         let message = if limit == COST_KEY {
             let all = self.limits.cost_usd.unwrap_or_default();
-            let held = if held.cost > 0.0 { format!(", ${:.4} {held_for}", held.cost) } else { String::new() };
-            format!("${:.4} of ${all:.4} are spent{held}, and the rest isn't enough to continue", spent.cost)
+            let held = if held.cost_usd > 0.0 { format!(", ${:.4} {held_for}", held.cost_usd) } else { String::new() };
+            format!("${:.4} of ${all:.4} are spent{held}, and the rest isn't enough to continue", spent.cost_usd)
         } else {
             let all = self.limits.tokens.unwrap_or_default();
             let held = if held.tokens > 0 { format!(", {} {held_for}", held.tokens) } else { String::new() };
@@ -261,7 +261,7 @@ impl Reservation<'_> {
         let limits = &self.budget.limits;
         let over = match (limits.tokens, limits.cost_usd) {
             (Some(limit), _) if all.tokens > limit => TOKENS_KEY,
-            (_, Some(limit)) if all.cost > limit => COST_KEY,
+            (_, Some(limit)) if all.cost_usd > limit => COST_KEY,
             _ => return Ok(()),
         };
         Err(LimitReached::new(over, "failed requests have used what another try would need"))
@@ -277,7 +277,7 @@ impl Reservation<'_> {
     /// budget counts what was reserved.
     pub fn interrupt(mut self, received: &Usage, cost: Option<f64>) {
         self.is_sent = false;
-        let received = Amount { tokens: received.total(), cost: cost.unwrap_or(self.most.cost) };
+        let received = Amount { tokens: received.total(), cost_usd: cost.unwrap_or(self.most.cost_usd) };
         let mut ledger = self.budget.lock();
         ledger.spent = ledger.spent.plus(self.most);
         drop(ledger);
@@ -288,7 +288,7 @@ impl Reservation<'_> {
     }
 
     fn count(&self, used: &Usage, cost: Option<f64>) {
-        let used = Amount { tokens: used.total(), cost: cost.unwrap_or(self.most.cost) };
+        let used = Amount { tokens: used.total(), cost_usd: cost.unwrap_or(self.most.cost_usd) };
         let mut ledger = self.budget.lock();
         ledger.spent = ledger.spent.plus(used);
         drop(ledger);

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::LimitReached;
 use crate::pricing::Rates;
 
@@ -26,12 +28,12 @@ pub struct RequestEstimate {
 }
 
 /// Tokens, and what they cost in US dollars.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Amount {
     /// How many tokens.
     pub tokens: u64,
     /// Their cost; 0 where no rates are known.
-    pub cost: f64,
+    pub cost_usd: f64,
 }
 
 /// Why a request gets nothing.
@@ -44,12 +46,18 @@ pub enum ReserveError {
 }
 
 impl Amount {
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { tokens: self.tokens.saturating_add(other.tokens), cost: self.cost + other.cost }
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_add(other.tokens), cost_usd: self.cost_usd + other.cost_usd }
     }
 
-    pub(super) fn minus(self, other: Self) -> Self {
-        Self { tokens: self.tokens.saturating_sub(other.tokens), cost: (self.cost - other.cost).max(0.0) }
+    /// The larger of each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { tokens: self.tokens.max(other.tokens), cost_usd: self.cost_usd.max(other.cost_usd) }
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        // Sums of fractions don't return to exactly 0.
+        Self { tokens: self.tokens.saturating_sub(other.tokens), cost_usd: (self.cost_usd - other.cost_usd).max(0.0) }
     }
 }
 
@@ -91,7 +99,7 @@ impl RequestEstimate {
 pub(super) fn worst_case_use(prompt_tokens: u64, max_tokens: u32, rates: Option<Rates>) -> Amount {
     let (input, output) = rates.map_or((0.0, 0.0), highest_rates);
     let cost = prompt_tokens as f64 * input + f64::from(max_tokens) * output;
-    Amount { tokens: prompt_tokens.saturating_add(u64::from(max_tokens)), cost }
+    Amount { tokens: prompt_tokens.saturating_add(u64::from(max_tokens)), cost_usd: cost }
 }
 
 /// US dollars for a token of a prompt and of a reply. A prompt's new tokens may be written to a cache, which can cost

@@ -9,12 +9,12 @@ use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::env::CliEnv;
 use super::output::printable;
 use super::read_files;
-use super::resume::{print_permissions, runs_folder};
+use super::resume::{cannot_continue, print_permissions, runs_folder};
 use super::sandbox_options::SandboxOptions;
 use crate::agent::ToolDeps;
 use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Diagnostic, Source};
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::job::Job;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext};
@@ -127,7 +127,7 @@ fn check_origin(
         return Ok(());
     }
     print_permissions(&started.plan, env);
-    if options.trust_record { Ok(()) } else { Err(Error::ForeignRecord { path: folder.to_owned() }) }
+    if options.trust_record { Ok(()) } else { Err(cannot_continue(folder, Obstacle::Foreign { has_ended: false })) }
 }
 
 /// Prepares the tools of `--tools`, as `legwork resume` does.

@@ -12,14 +12,14 @@ use super::output::printable;
 use super::output_files::OutputFileArgs;
 use super::sandbox_options::SandboxOptions;
 use crate::agent::{MapShare, RunGates};
-use crate::error::Error;
+use crate::error::{ContinuedBy, Error, Obstacle};
 use crate::event::{PARENT, RunOptions};
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
 use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
 use crate::reports;
-use crate::run::{Backends, OpenRecord, Prepared, Signals, UsedLimit, head_commit};
-use crate::run::{find_original, load_resume_state};
+use crate::run::{Backends, OpenRecord, Prepared, Signals};
+use crate::run::{changed_secrets, copied, load_resume_state, other_commit, reached_limit};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -93,7 +93,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
                 let state = load_resume_state(record.journals()?, &folder)?;
                 let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
                 if let Some(used) = used? {
-                    env.console.eprint_problem(&format!("help:   {}", raise_limit_hint(&used, &folder)));
+                    let hint = cannot_continue(&folder, reached_limit(&used)).hint().unwrap_or_default();
+                    env.console.eprint_problem(&format!("help:   {}", printable(&hint)));
                 }
             } else {
                 let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
@@ -120,13 +121,11 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     if !has_our_key {
         print_permissions(&plan, env);
         if !options.trust_record {
-            return Err(Error::ForeignRecord { path: folder });
+            return Err(cannot_continue(&folder, Obstacle::Foreign { has_ended: false }));
         }
     }
-    if !options.force
-        && let Some(original) = find_original(&state, &recorder)
-    {
-        return Err(Error::Copied { path: folder, original });
+    if let Some(obstacle) = copied(&state, &recorder).filter(|_| !options.force) {
+        return Err(cannot_continue(&folder, obstacle));
     }
     let earlier = match has_our_key {
         true => state.options().clone(),
@@ -142,34 +141,25 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result))?;
     state.replace_limits(&mut plan, limits)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
-        let message = format!("the run ended at its limit `{}`, which --limit doesn't raise", used.name);
-        return Err(Error::usage(message, raise_limit_hint(&used, &folder)));
+        return Err(cannot_continue(&folder, reached_limit(&used)));
     }
-    let (last, then) = state.last_workspace();
+    let (last, _) = state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
-    let now = head_commit(&workspace);
-    if then != now.as_deref() && !options.force {
-        let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());
-        return Err(Error::CommitMismatch { now, then });
+    if let Some(obstacle) = other_commit(&state, &workspace).filter(|_| !options.force) {
+        return Err(cannot_continue(&folder, obstacle));
     }
     plan.workspace = workspace.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
     let scripts = state.started.scripts.clone();
     let secrets = env.secrets(servers, &plan, &secret_inputs);
-    if has_our_key {
-        let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
-        let changed = state.changed_secrets(&now).join(", ");
-        if !changed.is_empty() && !options.force {
-            return Err(Error::usage(
-                format!("these secrets have changed since the run was interrupted: {changed}"),
-                "The workspace may contain the old values, which would no longer be masked. Set the old values, or start \
-                     a new run. --force resumes anyway, without changes.patch.",
-            ));
-        }
-        if !changed.is_empty() {
+    match changed_secrets(&state, &recorder, &secrets).filter(|_| has_our_key) {
+        Some(Obstacle::ChangedSecrets { names }) if options.force => {
             state.has_new_secrets = true;
-            env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
+            let names = names.join(", ");
+            env.console.warning(&format!("the old values of these secrets are no longer masked: {names}"));
         }
+        Some(obstacle) => return Err(cannot_continue(&folder, obstacle)),
+        None => {}
     }
     let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
     let writable = [sandbox_options.writable(), std::slice::from_ref(&out)].concat();
@@ -201,10 +191,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     execute_and_print(setup, record, &printed, env)
 }
 
-/// A hint how to resume a run that ended at a limit.
-pub(super) fn raise_limit_hint(used: &UsedLimit, folder: &Path) -> String {
-    let run = printable(&folder.to_string_lossy());
-    format!("{}; raise the limit: legwork resume {run} --limit {}", used.used(), used.argument())
+/// The error for a record that can't be resumed.
+pub(super) fn cannot_continue(record: &Path, obstacle: Obstacle) -> Error {
+    Error::CannotContinue { record: record.to_owned(), obstacle, by: ContinuedBy::Resume }
 }
 
 /// The folder of all runs that contains a run folder: `JOB/RUN`, also if `--fresh` has added a number, or the record of a row,

@@ -8,7 +8,7 @@ use super::output::printable;
 use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob};
 use super::save_case::CaseRecorder;
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
@@ -147,7 +147,7 @@ fn run_with_key(
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
     let opened = open_keyed_run(&job.checked, inputs, &secrets, target).inspect_err(|error| {
-        if let Error::OtherPlan { changes, .. } = error {
+        if let Error::CannotContinue { obstacle: Obstacle::OtherPlan { changes }, .. } = error {
             print_changes(changes, env);
         }
     });

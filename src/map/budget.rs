@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::ledger::{Ledger, MapLimitHit, MapLimits, Spend};
+use super::ledger::{Ledger, MapLimitHit, MapLimits};
 use crate::budget::{Amount, MAP_LIMIT, MIN_REPLY_TOKENS, RequestEstimate, ReserveError, SharedBudget};
 use crate::event::LimitReached;
 
@@ -59,7 +59,7 @@ impl MapBudget {
     }
 
     /// What all processes have used for certain, and the map's limits.
-    pub fn spent(&self) -> (Spend, MapLimits) {
+    pub fn spent(&self) -> (Amount, MapLimits) {
         (self.ledger.total(), self.limits)
     }
 
@@ -68,7 +68,7 @@ impl MapBudget {
     /// # Errors
     /// If the ledger can't be read or written.
     pub fn count_recorded(&self, tokens: u64, cost_usd: f64) -> io::Result<()> {
-        self.ledger.count_recorded(Spend { tokens, cost_usd })
+        self.ledger.count_recorded(Amount { tokens, cost_usd })
     }
 
     /// Returns what this process hasn't used, so that other processes can.
@@ -87,7 +87,7 @@ impl MapBudget {
         most: Amount,
         max_tokens: u32,
     ) -> Result<Option<u32>, ReserveError> {
-        let try_now = || self.ledger.reserve(spend(most)).map_err(ReserveError::Ledger);
+        let try_now = || self.ledger.reserve(most).map_err(ReserveError::Ledger);
         if try_now()?.is_ok() {
             return Ok(None);
         }
@@ -157,15 +157,15 @@ impl SharedBudget for MapBudget {
     }
 
     fn count(&self, used: Amount) {
-        self.ledger.count(spend(used));
+        self.ledger.count(used);
     }
 
     fn count_unknown(&self, most: Amount) {
-        self.ledger.count_unknown(spend(most));
+        self.ledger.count_unknown(most);
     }
 
     fn release(&self, most: Amount) {
-        self.ledger.release(spend(most));
+        self.ledger.release(most);
         self.returned.notify_waiters();
     }
 }
@@ -175,8 +175,4 @@ fn with_jitter(pause: Duration) -> Duration {
     // Every RandomState has new keys, so an empty hash is a random number.
     let random = RandomState::new().build_hasher().finish() % 1_000;
     pause / 2 + pause * u32::try_from(random).unwrap_or_default() / 2_000
-}
-
-fn spend(amount: Amount) -> Spend {
-    Spend { tokens: amount.tokens, cost_usd: amount.cost }
 }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, flock, openat, utimensat};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Amount;
 use crate::record::{open_file_in, remove_abandoned_files, replace_shared_file};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_root::OpenRoot;
@@ -46,30 +47,6 @@ const BEAT: Duration = Duration::from_secs(1);
 /// For how many beats the file of a dead process stands still.
 const DEAD_AFTER: u32 = 10;
 
-/// Tokens and dollars.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spend {
-    /// Input and output tokens.
-    pub tokens: u64,
-    /// US dollars.
-    pub cost_usd: f64,
-}
-
-impl Spend {
-    fn plus(self, other: Self) -> Self {
-        Self { tokens: self.tokens.saturating_add(other.tokens), cost_usd: self.cost_usd + other.cost_usd }
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self { tokens: self.tokens.max(other.tokens), cost_usd: self.cost_usd.max(other.cost_usd) }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        // Sums of fractions don't return to exactly 0.
-        Self { tokens: self.tokens.saturating_sub(other.tokens), cost_usd: (self.cost_usd - other.cost_usd).max(0.0) }
-    }
-}
-
 /// The limits of a map.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MapLimits {
@@ -81,7 +58,7 @@ pub struct MapLimits {
 
 impl MapLimits {
     /// The key of the limit that a spend exceeds.
-    fn exceeded(&self, spend: Spend) -> Option<&'static str> {
+    fn exceeded(&self, spend: Amount) -> Option<&'static str> {
         // Prices are decimal fractions, which a sum meets only nearly.
         const EPSILON: f64 = 1e-9;
         match (self.tokens, self.cost_usd) {
@@ -92,15 +69,15 @@ impl MapLimits {
     }
 
     /// What a process claims beyond what it needs if this much is claimed together.
-    fn spare(&self, all: Spend) -> Spend {
-        Spend {
+    fn spare(&self, all: Amount) -> Amount {
+        Amount {
             tokens: self.tokens.map_or(0, |limit| limit.saturating_sub(all.tokens) / SPARE_PARTS),
             cost_usd: self.cost_usd.map_or(0.0, |limit| (limit - all.cost_usd).max(0.0) / SPARE_PARTS as f64),
         }
     }
 
     /// Whether a claim is enough.
-    fn covers(&self, claimed: Spend, needed: Spend) -> bool {
+    fn covers(&self, claimed: Amount, needed: Amount) -> bool {
         (self.tokens.is_none() || needed.tokens <= claimed.tokens)
             && (self.cost_usd.is_none() || needed.cost_usd <= claimed.cost_usd)
     }
@@ -110,12 +87,12 @@ impl MapLimits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Claim {
     /// What it may have used at most.
-    claimed: Spend,
+    claimed: Amount,
     /// What it has used for certain.
-    spent: Spend,
+    spent: Amount,
     /// What requests that were stopped may have used beyond that.
     #[serde(default)]
-    lost: Spend,
+    lost: Amount,
     /// Whether the process has ended, so that this never changes.
     #[serde(default)]
     is_final: bool,
@@ -147,14 +124,14 @@ struct OwnSpend {
     /// What the file says.
     written: Claim,
     /// What may be used without another look at the others.
-    granted: Spend,
-    spent: Spend,
-    lost: Spend,
-    reserved: Spend,
+    granted: Amount,
+    spent: Amount,
+    lost: Amount,
+    reserved: Amount,
     /// How many reservations there are. Sums of fractions don't return to exactly 0.
     reservations: usize,
     /// What was used and reserved at the last beat.
-    at_last_beat: Spend,
+    at_last_beat: Amount,
     /// The other processes, by the names of their files. No file is ever removed, but a listing may leave out one that is
     /// replaced meanwhile.
     others: BTreeMap<String, OtherProcess>,
@@ -171,26 +148,26 @@ struct OtherProcess {
 
 #[derive(Debug, Default)]
 struct Total {
-    own: Spend,
+    own: Amount,
     /// What the files of the others say.
-    others: Spend,
+    others: Amount,
     /// What the records said at the start, without `own`: the files of killed processes may say less.
-    recorded: Spend,
+    recorded: Amount,
 }
 
 impl OwnSpend {
-    fn used(&self) -> Spend {
+    fn used(&self) -> Amount {
         self.spent.plus(self.lost).plus(self.reserved)
     }
 
-    fn add_reservation(&mut self, request: Spend) {
+    fn add_reservation(&mut self, request: Amount) {
         self.reserved = self.reserved.plus(request);
         self.reservations += 1;
     }
 
     /// The claims of all other processes together.
-    fn others_claimed(&self) -> Spend {
-        self.others.values().fold(Spend::default(), |sum, other| sum.plus(other.claim.claimed))
+    fn others_claimed(&self) -> Amount {
+        self.others.values().fold(Amount::default(), |sum, other| sum.plus(other.claim.claimed))
     }
 }
 
@@ -212,7 +189,7 @@ pub struct MapLimitHit {
     /// Its key: `tokens` or `cost_usd`.
     pub limit: &'static str,
     /// What all processes have claimed.
-    pub claimed: Spend,
+    pub claimed: Amount,
     /// Whether part of it is only reserved, by this or another process, and may be returned.
     pub may_change: bool,
 }
@@ -255,19 +232,19 @@ impl Ledger {
     ///
     /// # Errors
     /// If the files can't be read or written; nothing is reserved then.
-    pub fn reserve(&self, request: Spend) -> io::Result<Result<(), MapLimitHit>> {
+    pub fn reserve(&self, request: Amount) -> io::Result<Result<(), MapLimitHit>> {
         self.shared.reserve(request)
     }
 
     /// Counts what a request has really used.
-    pub fn count(&self, used: Spend) {
+    pub fn count(&self, used: Amount) {
         let mut own = self.shared.lock();
         own.spent = own.spent.plus(used);
         self.shared.lock_total().own = own.spent;
     }
 
     /// Counts what a request that was stopped may have used beyond what was received.
-    pub fn count_unknown(&self, most: Spend) {
+    pub fn count_unknown(&self, most: Amount) {
         let mut own = self.shared.lock();
         own.lost = own.lost.plus(most);
     }
@@ -277,7 +254,7 @@ impl Ledger {
     ///
     /// # Errors
     /// If the files can't be read or written.
-    pub fn count_recorded(&self, recorded: Spend) -> io::Result<()> {
+    pub fn count_recorded(&self, recorded: Amount) -> io::Result<()> {
         let shared = &*self.shared;
         let mut own = shared.lock();
         // Another process that starts at the same time must see what this one has counted.
@@ -295,10 +272,10 @@ impl Ledger {
     }
 
     /// Returns a reservation.
-    pub fn release(&self, reserved: Spend) {
+    pub fn release(&self, reserved: Amount) {
         let mut own = self.shared.lock();
         own.reservations = own.reservations.saturating_sub(1);
-        own.reserved = if own.reservations == 0 { Spend::default() } else { own.reserved.minus(reserved) };
+        own.reserved = if own.reservations == 0 { Amount::default() } else { own.reserved.minus(reserved) };
     }
 
     /// Returns what this process has claimed and not used, for good: it reserves nothing any more.
@@ -312,7 +289,7 @@ impl Ledger {
     }
 
     /// What all processes have used for certain, as far as it was known at the last beat.
-    pub fn total(&self) -> Spend {
+    pub fn total(&self) -> Amount {
         let total = self.shared.lock_total();
         total.own.plus(total.others.max(total.recorded))
     }
@@ -328,7 +305,7 @@ impl Drop for Ledger {
 }
 
 impl SharedLedger {
-    fn reserve(&self, request: Spend) -> io::Result<Result<(), MapLimitHit>> {
+    fn reserve(&self, request: Amount) -> io::Result<Result<(), MapLimitHit>> {
         let mut own = self.lock();
         let needed = own.used().plus(request);
         if !self.limits.covers(own.granted, needed) {
@@ -378,7 +355,7 @@ impl SharedLedger {
         if std::mem::replace(&mut own.at_last_beat, used) == used {
             own.granted = used;
         }
-        let claimed = Spend {
+        let claimed = Amount {
             tokens: self.limits.tokens.map_or(used.tokens, |_| used.tokens.max(own.granted.tokens)),
             cost_usd: self.limits.cost_usd.map_or(used.cost_usd, |_| used.cost_usd.max(own.granted.cost_usd)),
         };
@@ -387,7 +364,7 @@ impl SharedLedger {
             self.write(&mut own, claim)?;
         }
         let read = self.read_others(&mut own);
-        let mut others = Spend::default();
+        let mut others = Amount::default();
         for other in own.others.values_mut() {
             other.unchanged = other.unchanged.saturating_add(1);
             others = others.plus(other.claim.spent);
@@ -484,7 +461,7 @@ fn read_claim(folder: BorrowedFd<'_>, name: &str) -> io::Result<(Claim, Option<S
     let mut file = open_file_in(folder, name, MAX_FILE_BYTES)?;
     file.read_to_string(&mut text)?;
     let claim: Claim = serde_json::from_str(&text)?;
-    let is_valid = |spend: Spend| spend.cost_usd.is_finite() && spend.cost_usd >= 0.0;
+    let is_valid = |spend: Amount| spend.cost_usd.is_finite() && spend.cost_usd >= 0.0;
     match is_valid(claim.claimed) && is_valid(claim.spent) {
         true => Ok((claim, file.metadata()?.modified().ok())),
         false => Err(io::Error::new(io::ErrorKind::InvalidData, "the cost isn't a positive number")),
@@ -500,8 +477,8 @@ mod tests {
 
     const LIMITS: MapLimits = MapLimits { tokens: Some(1_000), cost_usd: None };
 
-    fn tokens(tokens: u64) -> Spend {
-        Spend { tokens, cost_usd: 0.0 }
+    fn tokens(tokens: u64) -> Amount {
+        Amount { tokens, cost_usd: 0.0 }
     }
 
     fn file(folder: &Path, name: &str) -> Claim {
@@ -622,7 +599,7 @@ mod tests {
     #[test]
     fn a_request_does_not_wait_for_reservations_that_have_ended() {
         let folder = tempfile::tempdir().unwrap();
-        let usd = |cost_usd| Spend { tokens: 0, cost_usd };
+        let usd = |cost_usd| Amount { tokens: 0, cost_usd };
         let limits = MapLimits { tokens: None, cost_usd: Some(1.0) };
         let ledger = Ledger::open(folder.path(), "one", limits).unwrap();
         // In floating point, 0.1 + 0.2 - 0.1 - 0.2 is greater than 0.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::event::{Event, Outcome, PARENT, RunResult};
 use crate::exit_code::{EXIT_FAILED, EXIT_LIMIT};
 use crate::journal::RecordKey;
@@ -36,8 +36,8 @@ pub enum RowState {
         /// Why `result.json` can't be used; the result is that of the journal then.
         defect: Option<String>,
     },
-    /// It belongs to another plan. Says what differs first.
-    OtherPlan(String),
+    /// It may not continue.
+    CannotContinue(Obstacle),
 }
 
 /// Which rows `--retry` runs again.
@@ -103,16 +103,18 @@ pub fn row_state(
             },
         ));
     }
-    let difference = plan_differences(job, inputs, redactor, &recorded)?.first().map(ToString::to_string);
+    let changes = plan_differences(job, inputs, redactor, &recorded)?;
     let has_ended = record.result.as_ref().is_some_and(|result| has_ended(&record, result));
-    Ok(match (difference, record.result) {
-        (Some(difference), _) => RowState::OtherPlan(difference),
-        (None, Some(result)) if has_ended => {
+    if !changes.is_empty() {
+        return Ok(RowState::CannotContinue(Obstacle::OtherPlan { changes }));
+    }
+    Ok(match record.result {
+        Some(result) if has_ended => {
             let is_sealed_by = |key| first.as_ref().is_some_and(|(_, entries)| entries.is_sealed_by(key));
             let is_foreign = key.is_some_and(|key| !is_sealed_by(key));
             RowState::Ended { result: Box::new(result), is_foreign, defect: record.defect }
         }
-        (None, _) => RowState::GoesOn,
+        _ => RowState::GoesOn,
     })
 }
 

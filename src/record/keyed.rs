@@ -20,6 +20,7 @@ use super::lock::RecordLock;
 use super::read::{Record, first_event};
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
 use super::resume::ResumedRecord;
+use super::resume::lines_lost;
 use super::state::{LOST_START, read_result};
 use crate::error::Error;
 use crate::event::{Outcome, PARENT, RunStarted};
@@ -126,7 +127,7 @@ impl KeyedRecord {
                         None => return path.start(lock).map(Box::new).map(Self::New),
                         Some((agent, flushed)) => {
                             let record = folder.to_owned();
-                            return Err(Error::LinesLost { record, journal: journal_file(&agent), lines: 0, flushed });
+                            return Err(lines_lost(record, journal_file(&agent), 0, flushed));
                         }
                     }
                 }

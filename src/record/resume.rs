@@ -10,7 +10,7 @@ use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, open_for_appending};
 use super::lock::RecordLock;
 use super::read::{Record, open_journal, read_entries};
 use super::recorder::{Recorder, reserve_disk_space, take};
-use crate::error::Error;
+use crate::error::{ContinuedBy, Error, Obstacle};
 use crate::event::{Event, JournalEntry, Outcome, PARENT};
 use crate::journal::{JournalEnd, RecordKey, journal_file};
 use crate::workspace::open_root::OpenRoot;
@@ -36,7 +36,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If another process uses the folder, the run can't be resumed ([`Error::RunEnded`]), or its record is damaged; without
-    /// `accepts_loss` also if a journal has lost lines at its end ([`Error::LinesLost`]).
+    /// `accepts_loss` also if a journal has lost lines at its end ([`Obstacle::LinesLost`]).
     pub fn resume(
         folder: &Path,
         raises_a_limit: bool,
@@ -78,7 +78,7 @@ impl Recorder {
             let entries = read_entries(&folder, &agent, &mut reader)?;
             let lines = entries.last().map_or(0, |entry| entry.seq);
             if let Some(flushed) = flushed.get(&agent).copied().filter(|flushed| *flushed > lines && !accepts_loss) {
-                return Err(Error::LinesLost { record: folder, journal: journal_file(&agent), lines, flushed });
+                return Err(lines_lost(folder, journal_file(&agent), lines, flushed));
             }
             let (whole_bytes, sum) = reader.position();
             let path = folder.join(journal_file(&agent));
@@ -89,7 +89,7 @@ impl Recorder {
             journals.insert(agent, entries);
         }
         if let Some((agent, lines)) = cut_journal(&record, &journals).filter(|_| !accepts_loss) {
-            return Err(Error::LinesLost { record: folder, journal: journal_file(&agent), lines, flushed: lines + 1 });
+            return Err(lines_lost(folder, journal_file(&agent), lines, lines + 1));
         }
         check_consistency(&folder, &journals)?;
         record.check_attachments(&journals)?;
@@ -118,6 +118,12 @@ impl Recorder {
 fn cut_off(record: &OpenRoot, agent: &str, whole_bytes: u64) -> io::Result<()> {
     let file = open_for_appending(record.folder(), &journal_file(agent))?;
     if file.metadata()?.len() > whole_bytes { file.set_len(whole_bytes) } else { Ok(()) }
+}
+
+/// The error for a journal with fewer lines than were on the disk.
+pub(super) fn lines_lost(record: PathBuf, journal: String, lines: u64, flushed: u64) -> Error {
+    let obstacle = Obstacle::LinesLost { journal, lines, flushed };
+    Error::CannotContinue { record, obstacle, by: ContinuedBy::Resume }
 }
 
 /// The journal of a stopped run that lacks its last line, and how many lines it has. `result.json` is written after all journals

@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::checked_job::{CheckedJob, RunIdentity, run_date};
+use super::obstacles::{changed_secrets, copied, other_commit};
 use super::plan_differences::{RecordedRun, plan_differences};
 use super::resume_state::ResumeState;
 use super::secrets::RunSecrets;
 use super::session::OpenRecord;
-use crate::error::Error;
-use crate::event::{Event, JournalEntry, PARENT};
-use crate::git::head_commit;
+use crate::error::{ContinuedBy, Error, Obstacle};
+use crate::event::JournalEntry;
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan};
-use crate::record::{KeyedPath, KeyedRecord, NOT_STARTED, Record, Recorder, ResumedRecord, SetAside, StartedRecord};
+use crate::record::{KeyedPath, KeyedRecord, NOT_STARTED, Record, ResumedRecord, SetAside, StartedRecord};
 use crate::reports::record_files::write_reports;
-use crate::text::shell_words::shell_quote;
 
 /// Which run it is, and where it is recorded.
 #[derive(Clone)]
@@ -41,6 +40,24 @@ pub struct KeyedTarget<'a> {
     pub key: Option<RecordKey>,
 }
 
+impl KeyedTarget<'_> {
+    fn by(&self) -> ContinuedBy {
+        if self.is_row { ContinuedBy::Row } else { ContinuedBy::Key }
+    }
+
+    fn obstacle(&self, obstacle: Obstacle) -> Error {
+        Error::CannotContinue { record: self.folder.to_owned(), obstacle, by: self.by() }
+    }
+
+    /// An error of the record, with what was to continue it.
+    fn named(&self, error: Error) -> Error {
+        match error {
+            Error::CannotContinue { record, obstacle, .. } => Error::CannotContinue { record, obstacle, by: self.by() },
+            error => error,
+        }
+    }
+}
+
 /// What is to be done for a run.
 pub enum KeyedRun {
     /// Nothing: it is final. The record has a result.
@@ -61,8 +78,8 @@ pub struct OpenRun {
 /// had the record last and may be alive.
 ///
 /// # Errors
-/// Another process executes the run ([`Error::KeyInUse`]), the run has another plan ([`Error::OtherPlan`]) or can't be
-/// resumed here, or the record can't be used.
+/// Another process executes the run ([`Error::KeyInUse`]), the record may not continue ([`Error::CannotContinue`]), or it can't be
+/// used.
 pub fn open_keyed_run(
     job: &CheckedJob,
     inputs: &InputValues,
@@ -84,7 +101,7 @@ pub fn open_keyed_run(
     };
     let opened = KeyedRecord::open(&path).map_err(|error| match error {
         Error::InUse { path } => Error::KeyInUse { path },
-        error => error,
+        error => target.named(error),
     })?;
     match opened {
         KeyedRecord::New(recorder) => {
@@ -106,20 +123,12 @@ fn continue_run(
     run: StartedRecord,
 ) -> Result<KeyedRun, Error> {
     let folder = target.folder;
-    if !run.has_our_key && run.has_ended() && !target.is_row {
-        let message = format!("{}: this record was made on another machine or with another key", folder.display());
-        let help = "Its run has ended. Use the LEGWORK_RECORD_KEY with which it was made, another --key, or --fresh.";
-        return Err(Error::usage(message, help));
-    }
     if !run.has_our_key {
-        return Err(Error::ForeignRecord { path: folder.to_owned() });
+        return Err(target.obstacle(Obstacle::Foreign { has_ended: run.has_ended() }));
     }
     let run_id = folder.file_name().unwrap_or_default().to_string_lossy();
     if run.started.run_id != run_id {
-        return Err(Error::usage(
-            format!("{} isn't the record of this run, but of the run `{}`", folder.display(), run.started.run_id),
-            "Move it away, or choose another name.",
-        ));
+        return Err(target.obstacle(Obstacle::OtherRun { run_id: run.started.run_id }));
     }
     let recorded = RecordedRun {
         plan: &run.record.plan,
@@ -129,15 +138,16 @@ fn continue_run(
     };
     let changes = plan_differences(job, inputs, &secrets.redactor, &recorded)?;
     if !changes.is_empty() {
-        return Err(Error::OtherPlan { path: folder.to_owned(), changes });
+        return Err(target.obstacle(Obstacle::OtherPlan { changes }));
     }
     if run.has_ended() {
         return Ok(KeyedRun::Ended(Box::new(run.record)));
     }
-    let ResumedRecord { recorder, record, journals, last_seen, .. } = run.resume()?;
+    let ResumedRecord { recorder, record, journals, last_seen, .. } =
+        run.resume().map_err(|error| target.named(error))?;
     let mut state = load_resume_state(journals, folder)?;
-    if let Some(original) = find_original(&state, &recorder) {
-        return Err(Error::Copied { path: folder.to_owned(), original });
+    if let Some(obstacle) = copied(&state, &recorder) {
+        return Err(target.obstacle(obstacle));
     }
     state.last_seen = last_seen;
     state.is_row = target.is_row;
@@ -149,32 +159,11 @@ fn continue_run(
     if used.is_some_and(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         return Ok(KeyedRun::Ended(Box::new(record)));
     }
-    let start_anew = match target.is_row {
-        true => "move its record away, and the row starts again",
-        false => "start again with --fresh",
-    };
-    let (_, then) = state.last_workspace();
-    let now = head_commit(target.workspace);
     // A row's own workspace changes by the row only. A copy may be below a repository in which the user continues.
     let is_shared = !target.is_row || target.workspace == job.workspace;
-    if is_shared && then != now.as_deref() {
-        let [now, then] = [now.as_deref(), then].map(|commit| commit.unwrap_or("none").to_owned());
-        return Err(Error::usage(
-            format!("the workspace is at commit {now}, and the run `{run_id}` was at {then}"),
-            format!("Check out that commit, resume it with `{}`, or {start_anew}.", force_command(folder)),
-        ));
-    }
-    let digests = recorder.digests(&run_id, &secrets.redacted_command_secrets());
-    let changed = state.changed_secrets(&digests).join(", ");
-    if !changed.is_empty() {
-        return Err(Error::usage(
-            format!("these secrets have changed since the run `{run_id}` was interrupted: {changed}"),
-            format!(
-                "The workspace may contain the old values, which would no longer be masked. Set the old values, resume it \
-                 with `{}`, or {start_anew}.",
-                force_command(folder)
-            ),
-        ));
+    let commit = || other_commit(&state, target.workspace).filter(|_| is_shared);
+    if let Some(obstacle) = commit().or_else(|| changed_secrets(&state, &recorder, secrets)) {
+        return Err(target.obstacle(obstacle));
     }
     plan.workspace = target.workspace.to_string_lossy().into_owned();
     for model in plan.models_mut() {
@@ -183,31 +172,12 @@ fn continue_run(
     Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder, before: Some(state) } })))
 }
 
-/// The record that this one is a copy of, if it still exists.
-pub fn find_original(state: &ResumeState, recorder: &Recorder) -> Option<PathBuf> {
-    let recorded = state.folder();
-    // It may be the same one behind another mount.
-    if recorded == recorder.folder || !recorded.is_absolute() || recorder.is_at(recorded) {
-        return None;
-    }
-    let first = Record::open(recorded).ok()?.entries(PARENT).ok()?.next()?.ok()?;
-    // After `--fresh`, another run with the same key is there.
-    let is_same = matches!(&first.event, Event::RunStarted(started) if started.run_id == state.started.run_id)
-        && state.started_at() == Some(first.at);
-    is_same.then(|| recorded.to_owned())
-}
-
 /// The state that the journals of a run lead to.
 ///
 /// # Errors
 /// The run was interrupted before it started.
 pub fn load_resume_state(journals: BTreeMap<String, Vec<JournalEntry>>, folder: &Path) -> Result<ResumeState, Error> {
     ResumeState::new(journals).ok_or_else(|| Error::NotARecord { path: folder.to_owned(), why: NOT_STARTED.to_owned() })
-}
-
-/// A command that resumes a run in spite of a changed commit or secret.
-fn force_command(folder: &Path) -> String {
-    format!("legwork resume {} --force", shell_quote(folder))
 }
 
 /// The limits of `--limit` that differ from those with which the run has run so far.

@@ -7,6 +7,7 @@ mod confinement;
 mod connect;
 mod host;
 mod keyed_run;
+mod obstacles;
 mod plan_differences;
 mod recording_sink;
 mod resume_state;
@@ -24,9 +25,8 @@ pub use self::confinement::{
 };
 pub use self::connect::connect;
 pub use self::host::Host;
-pub use self::keyed_run::{
-    KeyedRun, KeyedTarget, OpenRun, find_original, keyed_folder, load_resume_state, open_keyed_run,
-};
+pub use self::keyed_run::{KeyedRun, KeyedTarget, OpenRun, keyed_folder, load_resume_state, open_keyed_run};
+pub use self::obstacles::{changed_secrets, copied, other_commit, reached_limit};
 pub use self::plan_differences::{RecordedRun, plan_differences};
 pub use self::recording_sink::RunObserver;
 pub use self::resume_state::ResumeState;

@@ -28,7 +28,7 @@ use super::output_target::OutputTarget;
 use super::prepared_job::{JobArgs, PreparedJob};
 use super::progress::MapProgress;
 use super::{ci_files, output_queue, read_files};
-use crate::error::Error;
+use crate::error::{ContinuedBy, Error};
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_LIMIT, EXIT_TEMPORARY};
 use crate::git::Repository;
 use crate::isolation::{Isolation, Snapshot};
@@ -542,7 +542,7 @@ fn check_all(
             state => state?,
         };
         match state {
-            RowState::OtherPlan(difference) => others.push((id.clone(), difference)),
+            RowState::CannotContinue(obstacle) => others.push((id.clone(), obstacle)),
             RowState::Ended { result, is_foreign, defect }
                 if options.retry.is_none() || !Retry::applies(result.exit_code) =>
             {
@@ -566,19 +566,15 @@ fn check_all(
         }
         Ok(())
     })?;
-    if let Some((id, difference)) = others.first() {
-        let more = match others.len() - 1 {
-            0 => String::new(),
-            more => format!(" (and {})", pluralize(more as u64, "more row")),
-        };
-        return Err(Error::usage(
-            format!("the record of the row `{id}` belongs to another plan{more}: {difference}"),
-            format!(
-                "The job or the row has changed since. Choose another name for the map with --name NAME, undo the change, or \
-                 move the record away: {}",
-                folder.row(id).display()
-            ),
+    if others.len() > 1 {
+        let more = pluralize(others.len() as u64 - 1, "more row");
+        job.env.console.warning(&format!(
+            "{more} can't continue, either: {}",
+            first_names(&others[1..].iter().map(|(id, _)| id.clone()).collect::<Vec<_>>())
         ));
+    }
+    if let Some((id, obstacle)) = others.into_iter().next() {
+        return Err(Error::CannotContinue { record: folder.row(&id), obstacle, by: ContinuedBy::Row });
     }
     // Otherwise, rows that fail each time could keep all others from being started if the map stops early each time.
     retried.sort_unstable();

@@ -161,10 +161,7 @@ impl MapRunner<'_> {
                 if let Error::Invalid(findings) = error {
                     why = findings.first().map(|finding| finding.message.clone()).unwrap_or(why);
                 }
-                let has_hint = matches!(
-                    error,
-                    Error::Usage { .. } | Error::ForeignRecord { .. } | Error::Copied { .. } | Error::LinesLost { .. }
-                );
+                let has_hint = matches!(error, Error::Usage { .. } | Error::CannotContinue { .. });
                 if let Some(hint) = error.hint().filter(|_| has_hint) {
                     why.push_str(&format!(". {}", hint.trim_end_matches('.')));
                 }

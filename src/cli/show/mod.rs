@@ -13,8 +13,9 @@ use super::arguments::RUN_HELP;
 use super::env::CliEnv;
 use super::gather::gather_error;
 use super::output::printable;
+use crate::cli::resume::cannot_continue;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::event::{PARENT, is_agent_id};
 use crate::map::tables::map_rows;
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
@@ -186,7 +187,7 @@ fn open_report(folder: &Path, records: &[Record], options: &ShowArgs, env: &CliE
         let key = env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         let is_ours = |record: &Record| key.as_ref().is_some_and(|key| record.is_signed_by(key).unwrap_or(false));
         if records.is_empty() || !records.iter().all(is_ours) {
-            return Err(Error::ForeignRecord { path: folder.to_owned() });
+            return Err(cannot_continue(folder, Obstacle::Foreign { has_ended: false }));
         }
     }
     let changeable = env.changeable_folders(&env.current_folder, &folders);

@@ -1,14 +1,16 @@
 //! Errors for the operator, each with a hint and an exit code. (Authors of jobs get `Diagnostic`s, models get `ToolError`s.)
 
+mod obstacle;
+
 use std::io;
 use std::path::PathBuf;
 
+pub use self::obstacle::{ContinuedBy, Obstacle};
 use crate::diagnostic::Diagnostic;
 use crate::event::{FORMAT, Outcome};
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE};
 use crate::mcp::StartError;
 use crate::plan::LimitOverrideError;
-use crate::plan::diff::PlanChange;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
 
@@ -110,39 +112,15 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// The run with this key has another plan.
-    #[error("{}: this record is of a run with another plan; these differ: {}", path.display(), change_list(changes))]
-    OtherPlan {
-        /// The folder.
-        path: PathBuf,
-        /// The differences, from the recorded plan to the new one.
-        changes: Vec<PlanChange>,
-    },
-    /// The record was made elsewhere, so no one here has approved the permissions in it.
-    #[error("{}: this record was made on another machine or with another key", path.display())]
-    ForeignRecord {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The record is a copy of another one that still exists.
-    #[error("{}: this is a copy of the record {}, which still exists", path.display(), original.display())]
-    Copied {
-        /// The folder.
-        path: PathBuf,
-        /// The record that was copied.
-        original: PathBuf,
-    },
-    /// A journal has fewer lines than were on the disk.
-    #[error("{}: {journal} has lost lines at its end: it has {lines}, and at least {flushed} were on the disk", record.display())]
-    LinesLost {
+    /// The record of a run may not continue, or not like this.
+    #[error("{}", obstacle.message(record))]
+    CannotContinue {
         /// The record.
         record: PathBuf,
-        /// The journal in it.
-        journal: String,
-        /// How many lines it has.
-        lines: u64,
-        /// How many were on the disk.
-        flushed: u64,
+        /// What is in the way.
+        obstacle: Obstacle,
+        /// What was to continue it.
+        by: ContinuedBy,
     },
     /// The run has ended, so it can't be resumed.
     #[error("the run {run_id} has ended: {outcome}")]
@@ -153,14 +131,6 @@ pub enum Error {
         outcome: Outcome,
         /// Its exit code.
         exit_code: u8,
-    },
-    /// The workspace has another commit checked out than during the run.
-    #[error("the workspace is at commit {now}, and the run was at {then}")]
-    CommitMismatch {
-        /// The commit that is checked out.
-        now: String,
-        /// The commit at the time of the run.
-        then: String,
     },
     /// No run has this name.
     #[error("no run is called `{wanted}` in {}", out.display())]
@@ -215,16 +185,6 @@ pub enum Error {
     /// A provider can't be used at all; found before the run begins.
     #[error("{}", .0.message)]
     Provider(ProviderError),
-}
-
-/// Names what differs between two plans; of many differences only the first.
-fn change_list(changes: &[PlanChange]) -> String {
-    const MOST: usize = 10;
-    let names: Vec<&str> = changes.iter().take(MOST).map(|change| change.path.as_str()).collect();
-    match changes.len().saturating_sub(MOST) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
 }
 
 impl From<LimitOverrideError> for Error {
@@ -308,35 +268,17 @@ impl Error {
             ),
             Self::AmbiguousRun { .. } => Some("Give more characters of the id, or the job as well: JOB/ID.".into()),
             Self::OtherFormat { version, .. } => Some(format!("{}.", reader_of(version.as_deref()))),
-            Self::ForeignRecord { .. } => Some(
-                "Check what its plan permits, then use --trust-record. Machines that share runs need the same \
-                 LEGWORK_RECORD_KEY."
-                    .into(),
-            ),
-            Self::Copied { original, .. } => Some(format!(
-                "Resume the original: legwork resume {}. With --force the copy is resumed as well, and the remaining work \
-                 is done twice.",
-                original.display()
-            )),
-            Self::LinesLost { record, .. } => Some(format!(
-                "What the run did after these lines isn't known, and would be done again. Check the workspace, then start a new \
-                 run, or continue this one with `legwork resume {} --force`.",
-                record.display()
-            )),
+            Self::CannotContinue { record, obstacle, by } => Some(obstacle.hint(record, *by)),
             Self::KeyInUse { .. } => {
                 Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
             }
             Self::TakenOver { .. } => Some("The other process continues it. Repeat the command later.".into()),
-            Self::OtherPlan { .. } => {
-                Some("Use another key, or add --fresh to keep the old record under another name and start again.".into())
-            }
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
             Self::SandboxUnavailable(SandboxUnavailable { remedy: Some(remedy), .. }) => {
                 Some(format!("{remedy}, or run commands without a sandbox, with all your permissions: --sandbox off."))
             }
             Self::SandboxUnavailable(_) => Some("Run commands without a sandbox, with all your permissions: --sandbox off.".into()),
-            Self::CommitMismatch { .. } => Some("Check out that commit, or resume anyway with --force.".into()),
             Self::Invalid(_)
             | Self::Configuration(_)
             | Self::Environment { .. }
@@ -354,11 +296,7 @@ impl Error {
             | Self::IsMap { .. }
             | Self::IsJob { .. }
             | Self::AmbiguousRun { .. }
-            | Self::CommitMismatch { .. }
-            | Self::ForeignRecord { .. }
-            | Self::Copied { .. }
-            | Self::LinesLost { .. }
-            | Self::OtherPlan { .. }
+            | Self::CannotContinue { .. }
             | Self::OtherFormat { .. }
             | Self::NotARecord { .. } => EXIT_USAGE,
             Self::RunEnded { exit_code, .. } => *exit_code,
