@@ -346,7 +346,12 @@ fn a_changed_job_or_row_is_noticed_before_anything_runs() {
     assert_eq!(results(&folder).into_keys().collect::<Vec<_>>(), ["new", "second"]);
     let job = folder.read("job.yaml").replace("'Item", "'The item");
     folder.write("job.yaml", job);
-    folder.legwork(&map).anthropic(&server).run().assert_code(2).assert_stderr_contains("(and 1 more row)");
+    folder
+        .legwork(&map)
+        .anthropic(&server)
+        .run()
+        .assert_code(2)
+        .assert_stderr_contains("1 more row can't continue, either: ");
     assert_eq!(server.finish().len(), 6);
 }
 

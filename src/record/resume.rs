@@ -130,11 +130,14 @@ pub(super) fn lines_lost(record: PathBuf, journal: String, lines: u64, flushed: 
 /// are on the disk, so each of them must end as that of a run or an agent that has ended. Where the disk failed, there may be a
 /// result without that.
 fn cut_journal(record: &Record, journals: &BTreeMap<String, Vec<JournalEntry>>) -> Option<(String, u64)> {
-    record.result.as_ref().filter(|result| result.outcome != Outcome::EnvironmentFailed)?;
+    let result = record.result.as_ref().filter(|result| result.outcome != Outcome::EnvironmentFailed)?;
     let parent = journals.get(PARENT)?;
     let lines = |entries: &[JournalEntry]| entries.last().map_or(0, |entry| entry.seq);
-    if !parent.last().is_some_and(|entry| matches!(entry.event, Event::RunFinished(_))) {
-        return Some((PARENT.to_owned(), lines(parent)));
+    let is_end = |entry: &JournalEntry| matches!(entry.event, Event::RunFinished(_));
+    if !parent.last().is_some_and(is_end) {
+        // A process that was to continue the run may have been killed before it removed the result.
+        let has_end = parent.iter().any(|entry| is_end(entry) && entry.at == result.finished_at);
+        return (!has_end).then(|| (PARENT.to_owned(), lines(parent)));
     }
     let stopped = parent.iter().rev().find_map(|entry| match &entry.event {
         Event::AgentFinished(finished) if finished.id != PARENT && finished.outcome.was_cut_off() => {
