@@ -88,7 +88,7 @@ fn requests_without_a_price_are_allowed_as_long_as_priced_ones() {
     let unpriced = RequestEstimate { rates: None, ..wish(50_000, 10_000) };
     let budget = of_cost(1.0);
     let request = now(&budget, unpriced);
-    assert_eq!((request.max_tokens, request.most.cost), (10_000, 0.0));
+    assert_eq!((request.max_tokens, request.most.cost_usd), (10_000, 0.0));
     request.settle(&used(10_000), None);
     now(&budget, wish(0, 1000)).settle(&used(1000), Some(1.0));
     assert_eq!(try_now(&budget, unpriced).unwrap().unwrap_err().limit, "limits.cost_usd");
@@ -169,7 +169,7 @@ fn turns_leave_room_for_the_final_request() {
     for cents in 0..500 {
         let budget = of_cost(f64::from(cents) / 100.0);
         if let Ok(reservation) = try_now(&budget, work(500, 3_000)).unwrap() {
-            let (tokens, cost) = (reservation.most.tokens, reservation.most.cost);
+            let (tokens, cost) = (reservation.most.tokens, reservation.most.cost_usd);
             // A little less, because sums of fractions aren't exact.
             reservation.settle(&used(tokens), Some(cost - 1e-9));
             assert!(
