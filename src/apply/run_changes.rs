@@ -1,7 +1,7 @@
 //! The changes of a run, read from its record. A record can come from anywhere, so what it says is checked.
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::patch_reader;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::event::{Outcome, PARENT, RunModel, WorkspaceChanged};
 use crate::journal::{JournalError, RecordKey};
 use crate::plan::Plan;
-use crate::record::{Record, open_file};
+use crate::record::{Record, read_file};
 
 /// The file with the patch, which is also in the journal.
 const PATCH_FILE: &str = "changes.patch";
@@ -94,13 +94,10 @@ fn usable_patch(folder: &Path, changed: WorkspaceChanged) -> Result<String, Stri
     if let Some(path) = in_patch.symmetric_difference(&listed).next() {
         return Err(format!("its patch and its list of changed files disagree about `{path}`"));
     }
-    let mut file = Vec::new();
-    let read = open_file(folder, PATCH_FILE, MAX_PATCH_BYTES)
-        .and_then(|opened| opened.take(MAX_PATCH_BYTES).read_to_end(&mut file));
-    match read {
+    match read_file(folder, PATCH_FILE, MAX_PATCH_BYTES) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(changed.patch),
         Err(error) => Err(format!("its {PATCH_FILE} can't be read: {error}")),
-        Ok(_) if file == changed.patch.as_bytes() => Ok(changed.patch),
+        Ok(file) if file == changed.patch.as_bytes() => Ok(changed.patch),
         Ok(_) => Err(format!(
             "its {PATCH_FILE} differs from its journal; `legwork show --rebuild` restores it, and `git apply --3way` applies \
              the file as it is"

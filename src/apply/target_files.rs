@@ -18,6 +18,7 @@ use crate::git::program::{self, GitWorkingTree};
 use crate::git::{GitProgram, Repository, worktree_around};
 use crate::isolation::{Snapshot, unchanged_filtered_files};
 use crate::record::open_file;
+use crate::text::bounded::read_at_most;
 use crate::workspace::atomic_write::CompleteFile;
 use crate::workspace::new_file::create_link;
 use crate::workspace::open_beneath::{entries, open_regular_file};
@@ -357,11 +358,7 @@ impl FileSource for TargetFiles {
         }
         let not_regular = || "it isn't a regular file".to_owned();
         let file = open_regular_file(folder.as_fd(), name).map_err(text)?.ok_or_else(not_regular)?;
-        let mut content = Vec::new();
-        (&file).take(MAX_FILE_BYTES + 1).read_to_end(&mut content).map_err(text)?;
-        if content.len() as u64 > MAX_FILE_BYTES {
-            return Err("it is larger than 16 MiB".to_owned());
-        }
+        let content = read_at_most(&file, MAX_FILE_BYTES).map_err(text)?.ok_or("it is larger than 16 MiB")?;
         let mode = rustix::fs::fstat(&file).map_err(|error| text(error.into()))?.st_mode;
         let kind = if mode & 0o100 != 0 { FileKind::Executable } else { FileKind::Regular };
         Ok(Some(FileState { content, kind }))

@@ -25,7 +25,7 @@ use crate::journal::RecordKey;
 use crate::map::rows::MAX_ROWS;
 use crate::map::{MapManifest, RowReading, read_row};
 use crate::pricing::Prices;
-use crate::record::{RUNS, find_run, open_file};
+use crate::record::{RUNS, find_run, open_file, read_file};
 use crate::reports;
 use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
@@ -371,8 +371,7 @@ fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
 fn manifests(candidates: &[Candidate]) -> HashMap<PathBuf, MapManifest> {
     let maps: HashSet<&Path> = candidates.iter().filter_map(Candidate::map_folder).collect();
     let manifest = |map: &Path| {
-        let mut text = Vec::new();
-        open_file(map, MAP_FILE, MAX_MAP_BYTES).ok()?.take(MAX_MAP_BYTES).read_to_end(&mut text).ok()?;
+        let text = read_file(map, MAP_FILE, MAX_MAP_BYTES).ok()?;
         Some((map.to_owned(), serde_json::from_slice::<MapManifest>(&text).ok()?))
     };
     maps.into_iter().filter_map(manifest).collect()

@@ -222,6 +222,17 @@ impl Call {
     }
 }
 
+impl TurnKind {
+    /// The name in exports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::FinalReply => "final_reply",
+            Self::Summary => "summary",
+        }
+    }
+}
+
 impl Turn {
     /// Whether it is a turn of the conversation with a reply: not a failed request, a summary or the final reply.
     pub fn is_turn(&self) -> bool {

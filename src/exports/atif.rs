@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use super::{Export, ExportError, ExportFormat, write_json};
-use crate::conversation::{AgentConversation, Call, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
+use crate::conversation::{AgentConversation, Call, Conversation, ReplyBlock, Step, StepKind, Text, Turn};
 use crate::event::CallEnd;
 use crate::message::Usage;
 use crate::reports::step_view::{StepView, notes_before_reply};
@@ -126,12 +126,7 @@ impl Trajectories<'_> {
 
     fn turn(&self, at: Option<jiff::Timestamp>, turn: &Turn, steps: &mut Steps) {
         let mut extra = Map::new();
-        let kind = match turn.kind {
-            TurnKind::Turn => "turn",
-            TurnKind::FinalReply => "final_reply",
-            TurnKind::Summary => "summary",
-        };
-        extra.insert("kind".to_owned(), json!(kind));
+        extra.insert("kind".to_owned(), json!(turn.kind.name()));
         extra.insert("turn".to_owned(), json!(turn.number));
         extra.insert("duration_ms".to_owned(), json!(turn.duration_ms));
         extra.extend(turn.request_id.iter().map(|id| ("request_id".to_owned(), json!(id))));

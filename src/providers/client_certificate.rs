@@ -1,7 +1,6 @@
 //! The certificate that a server asks for, from PEM files. No message has their paths.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use reqwest::Identity;
@@ -10,6 +9,7 @@ use super::api::ProviderError;
 use super::spec::{ConnectContext, SettingsContext};
 use crate::redaction::Redactor;
 use crate::sandbox::programs::Folders;
+use crate::text::bounded::read_at_most;
 
 /// The largest PEM file in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
@@ -99,11 +99,7 @@ fn read_pem_file(path: &str, home: Option<&str>, changeable: &Folders) -> Result
     if !real.is_file() {
         return Err("isn't a regular file".to_owned());
     }
-    let mut text = String::new();
-    let read = File::open(&real).and_then(|file| file.take(MAX_PEM_BYTES + 1).read_to_string(&mut text));
-    read.map_err(unreadable)?;
-    if text.len() as u64 > MAX_PEM_BYTES {
-        return Err(format!("is larger than {MAX_PEM_BYTES} bytes"));
-    }
-    Ok(text)
+    let read = File::open(&real).and_then(|file| read_at_most(file, MAX_PEM_BYTES)).map_err(unreadable)?;
+    let bytes = read.ok_or_else(|| format!("is larger than {MAX_PEM_BYTES} bytes"))?;
+    String::from_utf8(bytes).map_err(|_| "isn't UTF-8 text".to_owned())
 }

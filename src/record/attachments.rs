@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
 
-use super::files::open_file;
+use super::files::read_file;
 use super::read::Record;
 use super::recorder::{ExistingFile, Recorder};
 use crate::attachment::{Attachment, MAX_BYTES};
@@ -38,12 +38,10 @@ impl Recorder {
 /// If they are missing, or have changed.
 pub fn read_attachment(folder: &Path, attachment: &Attachment) -> io::Result<Bytes> {
     let name = attachment.file_name().ok_or_else(invalid_digest)?;
-    let mut data = Vec::new();
-    let read = open_file(folder, &name, MAX_BYTES).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut data));
-    let why = match read {
+    let why = match read_file(folder, &name, MAX_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => "is missing".to_owned(),
         Err(error) => format!("can't be read: {error}"),
-        Ok(_) if attachment.has_bytes(&data) => return Ok(data.into()),
+        Ok(data) if attachment.has_bytes(&data) => return Ok(data.into()),
         Ok(_) => "was changed".to_owned(),
     };
     let message = format!("`{name}`, which a model was shown, {why}");

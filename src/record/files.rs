@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -102,6 +102,16 @@ fn open_existing(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Resul
 pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
     let directory = rustix::fs::OFlags::DIRECTORY.bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(directory).open(path)
+}
+
+/// Reads a regular file of at most `max_bytes` in a folder.
+pub(crate) fn read_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let file = open_file(folder, name, max_bytes)?;
+    // One read instead of many small ones.
+    let size = file.metadata().map_or(0, |found| found.len().min(max_bytes));
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
+    file.take(max_bytes).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Opens a file for reading, by its path in the record's folder.

@@ -26,8 +26,8 @@ pub use self::files::{
     BASELINE_FILE, LATEST, PATCH_FILE, REPORT_FILE, RESULT_FILE, ROWS, RUNS, TRANSCRIPT_FILE, create_shared_file,
 };
 pub(crate) use self::files::{
-    is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, remove_abandoned_files,
-    replace_shared_file, temporary_in,
+    is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, read_file,
+    remove_abandoned_files, replace_shared_file, temporary_in,
 };
 pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};

@@ -8,10 +8,11 @@ use serde::{Serialize, Serializer};
 use crate::event::{Outcome, Usage};
 
 /// What a line of the table shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
     /// A run that isn't a row of a map.
+    #[default]
     Run,
     /// A map with all of its rows.
     Map,
@@ -20,7 +21,7 @@ pub enum RowKind {
 }
 
 /// What is known about the run of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum RunStatus {
     /// It has ended.
     Ended(Outcome),
@@ -29,6 +30,7 @@ pub enum RunStatus {
     /// It was killed, and can be resumed.
     Interrupted,
     /// It was killed before its first event, or is about to start.
+    #[default]
     NotStarted,
     /// The record can't be read.
     Damaged,
@@ -81,7 +83,7 @@ impl JsonSchema for RunStatus {
 }
 
 /// A record, or a map.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct RunRow {
     /// What it is.
     pub kind: RowKind,
@@ -133,28 +135,7 @@ pub struct RunRow {
 impl RunRow {
     /// A row of which nothing else is known.
     pub fn new(kind: RowKind, status: RunStatus) -> Self {
-        Self {
-            kind,
-            run: String::new(),
-            path: String::new(),
-            job: String::new(),
-            run_id: String::new(),
-            key: None,
-            status,
-            exit_code: None,
-            error: None,
-            defect: None,
-            started_at: None,
-            ended_at: None,
-            duration_ms: None,
-            turns: None,
-            tool_calls: None,
-            usage: None,
-            cost_usd: None,
-            model: None,
-            is_resumable: false,
-            rows: None,
-        }
+        Self { kind, status, ..Self::default() }
     }
 
     /// Whether the row, or a row of the map, has this outcome.

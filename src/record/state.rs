@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::files::{RESULT_FILE, open_file};
+use super::files::{RESULT_FILE, open_file, read_file};
 use crate::event::{FORMAT, PARENT, RunModel, RunResult};
 use crate::journal::{JournalReader, journal_file};
 
@@ -101,18 +101,11 @@ pub fn read_versioned<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<
     struct Versioned {
         format: u64,
     }
-    let mut content = Vec::new();
-    let read = open_file(folder, name, MAX_FILE_BYTES).and_then(|file| {
-        // One read instead of many small ones.
-        let size = file.metadata().map_or(0, |found| found.len().min(MAX_FILE_BYTES));
-        content.reserve_exact(usize::try_from(size).unwrap_or_default() + 1);
-        file.take(MAX_FILE_BYTES).read_to_end(&mut content)
-    });
-    match read {
-        Ok(_) => {}
+    let content = match read_file(folder, name, MAX_FILE_BYTES) {
+        Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(FileDefect::Unreadable(format!("can't be read: {error}"))),
-    }
+    };
     match serde_json::from_slice::<Versioned>(&content) {
         Ok(Versioned { format }) if format != u64::from(FORMAT) => return Err(FileDefect::OtherFormat(format)),
         _ => {}

@@ -1,7 +1,7 @@
 //! Reads files below the job's folder, for `{file:}` and `{% include %}`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::diagnostic::Source;
 use crate::sync::IgnorePoison;
+use crate::text::bounded::read_at_most;
 use crate::workspace::open_beneath::{self, DIR_FLAGS};
 use crate::workspace::path_resolver::resolve;
 
@@ -116,11 +117,8 @@ impl JobDir {
             instead.sources_read.lock().ignore_poison().push(source.clone());
             return Ok(source);
         }
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| file_error(&error))?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(unreadable("is larger than 1 MiB"));
-        }
+        let bytes = read_at_most(file, MAX_FILE_BYTES).map_err(|error| file_error(&error))?;
+        let bytes = bytes.ok_or_else(|| unreadable("is larger than 1 MiB"))?;
         let text = String::from_utf8(bytes).map_err(|_| unreadable("isn't UTF-8 text"))?;
         if text.contains('\0') {
             return Err(unreadable("isn't text: it has a NUL character"));

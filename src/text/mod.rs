@@ -1,5 +1,6 @@
 //! Text helpers: plurals, truncation, diffs, and sanitizing for terminals, CI logs and Markdown.
 
+pub(crate) mod bounded;
 pub mod diff;
 pub(crate) mod folded_path;
 pub(crate) mod look_alikes;

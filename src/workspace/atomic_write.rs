@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use super::open_beneath::{FileId, file_id};
 use super::path_resolver::ResolvedPath;
 use super::write_protection::could_form_git_dir;
 use crate::message::ToolError;
+use crate::text::bounded::read_at_most;
 
 /// The largest file that is written, or read as a whole, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -74,13 +75,10 @@ impl WriteTarget<'_> {
             return Err(self.workspace.io_error(&self.path, &io::ErrorKind::NotFound.into()));
         }
         let file = self.workspace.open_resolved(&self.resolved)?;
-        let mut content = Vec::new();
-        let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content);
-        read.map_err(|error| self.workspace.io_error(&self.path, &error))?;
-        if content.len() as u64 > MAX_FILE_BYTES {
-            return Err(ToolError(format!("`{shown}` is too large to edit (more than {} MB)", MAX_FILE_BYTES >> 20)));
-        }
-        Ok(content)
+        let content =
+            read_at_most(file, MAX_FILE_BYTES).map_err(|error| self.workspace.io_error(&self.path, &error))?;
+        content
+            .ok_or_else(|| ToolError(format!("`{shown}` is too large to edit (more than {} MB)", MAX_FILE_BYTES >> 20)))
     }
 
     /// Writes the file atomically and creates missing folders. An existing file's permissions are kept, and its owner if

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, unlinkat};
 
 use super::open_beneath::{self, escapes_root_error};
 use super::remove_folder;
+use crate::text::bounded::read_at_most;
 
 /// An open folder, and the path that it had when it was opened.
 #[derive(Debug, Clone)]
@@ -111,12 +112,8 @@ impl OpenRoot {
 
     /// The content of a regular file of at most `max_bytes`.
     pub(crate) fn read(&self, path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-        let mut content = Vec::new();
-        self.open_file(path)?.take(max_bytes + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > max_bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
-        }
-        Ok(content)
+        let content = read_at_most(self.open_file(path)?, max_bytes)?;
+        content.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is too large"))
     }
 
     /// The target of a link.

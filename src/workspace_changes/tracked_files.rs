@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use rustix::fs::fstat;
 use super::file_stat::{FileStat, LINK_MODE, UnixTime};
 use crate::git::index::IndexReader;
 use crate::git::{ATTRIBUTES_FILE, FilteredFiles, Repository, open_regular_file};
+use crate::text::bounded::read_at_most;
 
 /// The largest index that is read, in bytes: enough for half a million files.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
@@ -65,11 +65,7 @@ impl TrackedFiles {
     pub(super) fn read(repository: &Repository, root: &Path) -> Option<Self> {
         let file = open_regular_file(&repository.git_dir.join("index"))?;
         let stat = fstat(&file).ok()?;
-        let mut bytes = Vec::new();
-        file.take(MAX_INDEX_BYTES + 1).read_to_end(&mut bytes).ok()?;
-        if bytes.len() as u64 > MAX_INDEX_BYTES {
-            return None;
-        }
+        let bytes = read_at_most(file, MAX_INDEX_BYTES).ok()??;
         let prefix = root.strip_prefix(&repository.worktree).ok()?;
         let hash_length = if repository.sha256 { 32 } else { 20 };
         let mut files = parse(&bytes, hash_length, prefix)?;

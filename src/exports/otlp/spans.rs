@@ -162,12 +162,8 @@ impl<'a> Walk<'a> {
                         self.add(&format!("{path}/{at}"), own, Subject::Check(agent, attempt, at));
                     }
                 }
-                StepKind::ModelChanged(_)
-                | StepKind::ResultsTruncated(_)
-                | StepKind::ResultTaken
-                | StepKind::LimitReached(_)
-                | StepKind::LimitRaised(_)
-                | StepKind::Resumed(_) => {}
+                // The others are events of the agent's span.
+                _ => {}
             }
         }
         for (number, step) in agent.dropped.iter().enumerate() {
@@ -333,12 +329,9 @@ impl Trace<'_> {
         attributes.extend(turn.cost_usd.map(|cost| double_attribute("legwork.cost_usd", cost)));
         attributes.extend(turn.request_id.iter().map(|id| text_attribute("legwork.request.id", &**id)));
         attributes.push(number_attribute("legwork.turn", turn.number.into()));
-        let purpose = match turn.kind {
-            TurnKind::Turn => None,
-            TurnKind::FinalReply => Some("final_reply"),
-            TurnKind::Summary => Some("summary"),
-        };
-        attributes.extend(purpose.map(|purpose| text_attribute("legwork.request.purpose", purpose)));
+        if turn.kind != TurnKind::Turn {
+            attributes.push(text_attribute("legwork.request.purpose", turn.kind.name()));
+        }
         if *is_dropped {
             attributes.push(flag_attribute("legwork.dropped", true));
         }

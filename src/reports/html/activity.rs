@@ -113,7 +113,10 @@ impl RunClock {
 pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec<Span>, Vec<Mark>) {
     let (mut spans, mut marks) = (Vec::new(), Vec::new());
     for (step, anchor) in outlined.agent.steps.iter().zip(&outlined.steps) {
-        let mark = |kind, label| Mark { at: clock.at(step.at), kind, label, anchor: anchor.clone() };
+        let mark = |kind| {
+            let label = StepView::of_step(step)?.line();
+            Some(Mark { at: clock.at(step.at), kind, label, anchor: anchor.clone() })
+        };
         match &step.kind {
             StepKind::Turn(turn) => {
                 let span = |from, to, activity, has_failed, label| Span {
@@ -160,18 +163,9 @@ pub(super) fn timeline_of(outlined: &AgentOutline<'_>, clock: &RunClock) -> (Vec
                     });
                 }
             }
-            StepKind::LimitReached(_) => {
-                marks.extend(StepView::of_step(step).map(|view| mark(MarkKind::Limit, view.line())))
-            }
-            StepKind::Resumed(_) => {
-                marks.extend(StepView::of_step(step).map(|view| mark(MarkKind::Resumed, view.line())))
-            }
-            StepKind::Note(_)
-            | StepKind::ResultTaken
-            | StepKind::ModelChanged(_)
-            | StepKind::ResultsTruncated(_)
-            | StepKind::Compacted(..)
-            | StepKind::LimitRaised(_) => {}
+            StepKind::LimitReached(_) => marks.extend(mark(MarkKind::Limit)),
+            StepKind::Resumed(_) => marks.extend(mark(MarkKind::Resumed)),
+            _ => {}
         }
     }
     spans.sort_by_key(|span| span.from);

@@ -2,13 +2,13 @@
 //! have been made by an attacker.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, openat, statat};
 use rustix::io::Errno;
 
+use crate::text::bounded::read_at_most;
 use crate::workspace::open_beneath::{DIR_FLAGS, entries, open_regular_file};
 
 /// How a folder is opened only to open or change what is in it. Linux requires no permission for this.
@@ -93,9 +93,7 @@ pub(super) fn hard_links(stat: &Stat) -> u64 {
 /// A file's content; `None` if it can't be read, is longer than `max` bytes, or isn't a regular file.
 pub(super) fn read(folder: &OwnedFd, name: &OsStr, max: u64) -> Option<Vec<u8>> {
     let file = open_regular_file(folder.as_fd(), name).ok()??;
-    let mut content = Vec::new();
-    file.take(max + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= max).then_some(content)
+    read_at_most(file, max).ok()?
 }
 
 /// Whether another process has locked a folder, as a run does with its record while it is running.

@@ -1,0 +1,22 @@
+//! Reads of files whose size others decide.
+
+use std::io::{self, Read};
+
+/// Reads to the end; `None` if there are more than `max` bytes.
+pub(crate) fn read_at_most(reader: impl Read, max: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    reader.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= max).then_some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_at_most;
+
+    #[test]
+    fn what_is_longer_is_not_read() {
+        let read = |text: &str, max| read_at_most(text.as_bytes(), max).unwrap();
+        assert_eq!(read("abc", 3).as_deref(), Some(&b"abc"[..]));
+        assert_eq!((read("abcd", 3), read("", 0), read("a", u64::MAX)), (None, Some(vec![]), Some(b"a".to_vec())));
+    }
+}
