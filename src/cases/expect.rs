@@ -31,7 +31,6 @@ pub struct Expect {
     pub exit_code: Option<Spanned<u8>>,
 
     /// The greatest number of turns of the parent.
-    #[schemars(range(min = 1))]
     pub max_turns: Option<Spanned<u32>>,
 
     /// The parent's last text.
@@ -75,13 +74,12 @@ pub struct Expect {
 /// The expectations of one agent.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(title = "agent", extend("minProperties" = 1))]
+#[schemars(title = "agent")]
 pub struct AgentExpectation {
     /// How the agent ends.
     pub outcome: Option<Spanned<Outcome>>,
 
     /// The greatest number of turns.
-    #[schemars(range(min = 1))]
     pub max_turns: Option<Spanned<u32>>,
 
     /// The last text; for a subagent, its summary.

@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for CountRange {
                 let Some(bounds) = node.decode_nested::<CountFields>() else { return Ok(any) };
                 let at_least = bounds.at_least.unwrap_or(0);
                 match bounds.at_most {
-                    None if bounds.at_least.is_none() && node.entries().next().is_none() => {
+                    None if bounds.at_least.is_none() && !node.entries().any(|(_, bound)| bound.is_placeholder()) => {
                         Err(yaml::coded_error("invalid-value", "this range is empty", Some(COUNT_HELP)))
                     }
                     Some(max) if max < at_least => {
@@ -241,8 +241,8 @@ impl JsonSchema for CountRange {
             "pattern": "^(never|called)$",
             "patternErrorMessage": COUNT_HELP,
             "properties": {
-                "at_least": { "type": "integer", "minimum": 0, "description": "The least number." },
-                "at_most": { "type": "integer", "minimum": 0, "description": "The greatest number." },
+                "at_least": { "type": ["integer", "null"], "minimum": 0, "description": "The least number." },
+                "at_most": { "type": ["integer", "null"], "minimum": 0, "description": "The greatest number." },
             },
             "additionalProperties": false,
             "minProperties": 1,

@@ -62,6 +62,10 @@ fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
         check_path(name, "the workspace", found);
     }
     for commit in expect.git.iter().flat_map(|git| &git.value) {
+        if commit.message.value.trim().is_empty() && !commit.message.node.is_placeholder() {
+            let finding = Diagnostic::error("invalid-value", commit.message.place(), "the message is empty");
+            found.push(finding.help("write what the commit changes"));
+        }
         for name in &commit.remove {
             check_path(name, "the workspace", found);
         }

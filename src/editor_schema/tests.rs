@@ -415,3 +415,100 @@ fn example_models_have_prices() {
 fn generation_is_deterministic() {
     assert_eq!(job_schema().to_string(), job_schema().to_string());
 }
+
+/// Values of all types, and some that are special somewhere.
+fn all_values() -> Vec<Value> {
+    let values = json!([
+        null, true, 0, 1, -1, 1.5, 4_294_967_296_u64, "", " ", "x", "1", "0s", "1s", "/x", "../x", "none", "never", "^z", "x\ny",
+        [], [null], ["x"], [1], {}, { "x": null }, { "x": 1 }
+    ]);
+    let Value::Array(values) = values else { unreachable!() };
+    values
+}
+
+/// Files with each value at each place that a schema knows.
+struct Variants<'a> {
+    /// The values.
+    values: &'a [Value],
+    /// A key for mappings with any keys.
+    key: &'a str,
+}
+
+impl Variants<'_> {
+    /// What a place can contain: the values, and mappings and lists with the variants of what is in them.
+    fn of(&self, schema: &Value) -> Vec<Value> {
+        let parts = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
+        let mut all: Vec<Value> = self.values.iter().chain(parts("enum")).chain(parts("examples")).cloned().collect();
+        let forms = ["anyOf", "oneOf"].into_iter().flat_map(parts);
+        let forms = forms.chain(["then", "else"].into_iter().filter_map(|key| schema.get(key)));
+        all.extend(forms.flat_map(|form| self.of(form)));
+        let items = schema.get("items").map(|items| self.of(items)).unwrap_or_default();
+        all.extend(items.into_iter().map(|item| json!([item])));
+        let required = self.required(schema);
+        let mut add = |key: &str, part: &Value| {
+            all.extend(self.of(part).into_iter().map(|value| {
+                let mut mapping = required.clone();
+                mapping.insert(key.to_owned(), value);
+                Value::Object(mapping)
+            }));
+        };
+        for (key, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            add(key, part);
+        }
+        if let Some(part) = schema.get("additionalProperties").filter(|part| part.is_object()) {
+            add(self.key, part);
+        }
+        all
+    }
+
+    /// The keys that a mapping must have, each with a valid value.
+    fn required(&self, schema: &Value) -> serde_json::Map<String, Value> {
+        let keys = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        keys.filter_map(|key| Some((key.to_owned(), self.valid(schema["properties"].get(key)?)))).collect()
+    }
+
+    fn valid(&self, schema: &Value) -> Value {
+        let validator = jsonschema::draft7::new(schema).unwrap();
+        let mapping = Value::Object(self.required(schema));
+        let words = schema.get("enum").and_then(Value::as_array).into_iter().flatten().cloned();
+        let simple = [json!("x"), json!([]), mapping, json!("anthropic/claude-sonnet-5-5")];
+        words.chain(simple).find(|value| validator.is_valid(value)).unwrap_or_else(|| panic!("{schema}"))
+    }
+}
+
+/// The files that only the schema refuses, and how many it refuses and accepts.
+fn only_refused_by_schema(
+    schema: &Value,
+    variants: &Variants<'_>,
+    is_accepted: &dyn Fn(&Arc<Source>) -> bool,
+) -> (Vec<String>, usize, usize) {
+    let validator = jsonschema::draft7::new(schema).unwrap();
+    let (accepted, refused): (Vec<Value>, Vec<Value>) =
+        variants.of(schema).into_iter().partition(|value| validator.is_valid(value));
+    let texts = refused.iter().map(Value::to_string);
+    let wrong = texts.filter(|text| is_accepted(&Source::new("file.yaml", text.as_str()))).collect();
+    (wrong, refused.len(), accepted.len())
+}
+
+#[test]
+fn no_schema_refuses_what_the_program_accepts() {
+    let has_no_error = |findings: &[Diagnostic]| findings.iter().all(|finding| finding.severity != Severity::Error);
+    let values = all_values();
+    let all =
+        only_refused_by_schema(&crate::cases::expect_schema(), &Variants { values: &values, key: "bash" }, &|source| {
+            crate::cases::check(source, Path::new("/none"), None).0.is_some()
+        });
+    assert!(all.1 > 300 && all.2 > 100, "{} refused, {} accepted", all.1, all.2);
+    assert_eq!(all.0, Vec::<String>::new());
+    let all = only_refused_by_schema(&script_schema(), &Variants { values: &values, key: "explorer-1" }, &|source| {
+        Script::read(source).is_ok()
+    });
+    assert!(all.1 > 300 && all.2 > 100, "{} refused, {} accepted", all.1, all.2);
+    assert_eq!(all.0, Vec::<String>::new());
+    let values = [json!(null), json!(0), json!("x")];
+    let all = only_refused_by_schema(&job_schema(), &Variants { values: &values, key: "ex" }, &|source| {
+        has_no_error(&lints::check(source, None).findings)
+    });
+    assert!(all.1 > 300 && all.2 > 100, "{} refused, {} accepted", all.1, all.2);
+    assert_eq!(all.0, Vec::<String>::new());
+}

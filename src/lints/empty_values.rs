@@ -9,6 +9,9 @@ use super::{Lint, LintContext};
 pub(super) const LINT: Lint =
     Lint { rules: &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")], check };
 
+/// The keys with lists of mappings. In lists of a schema, nulls are data.
+const LISTS_OF_MAPPINGS: [&str; 4] = ["checks", "context", "fallback", "skills"];
+
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let mut found = Vec::new();
     empty_keys(subject.root, &mut found);
@@ -37,6 +40,9 @@ fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
             options.for_each(|options| empty_keys(&options, findings));
         } else {
             empty_keys(&value, findings);
+            if LISTS_OF_MAPPINGS.contains(&name) {
+                value.items().for_each(|entry| empty_keys(&entry, findings));
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ struct ScriptedReply {
     /// Marks a compaction summary: how many of the last turns are kept. Default: not a summary, unless one is requested.
     #[serde(default)]
     #[schemars(range(min = 1))]
-    kept_turns: Option<u32>,
+    kept_turns: Option<Spanned<u32>>,
 }
 
 /// One call of a tool.
@@ -207,7 +207,13 @@ impl Converter {
             let place = said.place();
             let shown = display_place(&place);
             let ScriptedReply { thinking, text, calls: called, stop, usage, kept_turns } = said.value;
-            list.summaries.extend(kept_turns.map(|kept| (list.replies.len(), kept)));
+            if let Some(kept) = kept_turns {
+                if kept.value == 0 && !kept.node.is_placeholder() {
+                    let finding = Diagnostic::error("out-of-range", kept.place(), "a summary keeps at least 1 turn");
+                    self.findings.push(finding);
+                }
+                list.summaries.insert(list.replies.len(), kept.value);
+            }
             if !said.node.is_placeholder() && said.node.entries().next().is_none() {
                 let finding = Diagnostic::error("empty-reply", place, "this reply is empty");
                 self.findings.push(finding.help("add `text` or `calls`; for an empty reply, write `text: \"\"`"));
