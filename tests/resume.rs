@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use self::workload::{RUN, Workload};
 use crate::run_failures::wait_until;
+use crate::support::journal::with_checksums;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -242,6 +243,43 @@ fn a_run_ended_by_a_signal_or_its_provider_resumes() {
     assert_eq!(record.events().iter().filter(|event| event["type"] == "resumed").count(), 2);
     assert_eq!(record.result()["turns"], 3);
     assert_eq!(record.transcript().matches("## Resumed at ").count(), 2);
+}
+
+/// Earlier versions recorded half of a surrogate pair as the model wrote it. Its call had failed.
+#[test]
+fn half_a_surrogate_pair_in_an_old_journal_is_neither_sent_nor_exported() {
+    let folder = served("read_file");
+    folder.allow_forged_records();
+    let first = Server::start(ScriptedAgents::of([
+        Answer::calls(&[("read_file", json!({ "path": "none-HALF" }))]),
+        Answer::status(400).error("invalid_request_error", "no credit"),
+    ]));
+    let cut = folder.legwork(&["run", "job.yaml"]).anthropic(&first).run();
+    cut.assert_code(5).assert_stderr_contains("no credit");
+    let server = Server::with(Checks::AllowHandover, |request: &Request| {
+        let body = String::from_utf8(request.bytes().to_vec()).unwrap();
+        assert!(body.contains("none-") && !body.contains("\\ud83d"), "{body}");
+        Answer::text("Done.")
+    });
+    let path = cut.run_folder().path().join("events.jsonl");
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let old = journal.replace("\"input\":{\"path\":\"none-HALF\"}", "\"input\":{\"path\":\"none-\\ud83d\"}");
+    let old = old.replace("\"subject\":\"none-HALF\"", "\"subject\":\"\"");
+    assert_ne!(old, journal);
+    std::fs::write(&path, with_checksums(&old)).unwrap();
+    folder.legwork(&["resume", "latest"]).anthropic(&server).run().assert_code(0).assert_stdout("Done.\n");
+    assert_eq!(server.finish().len(), 1);
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
+    folder.legwork(&["show", "latest"]).run().assert_code(0).assert_stdout_contains("none-\u{fffd}");
+    folder.legwork(&["diff", "latest", "latest"]).run().assert_code(0);
+    for options in ["otlp --with-content", "atif", "messages", "messages --api openai", "messages --api gemini"] {
+        let options: Vec<&str> = ["export", "--format"].into_iter().chain(options.split(' ')).collect();
+        let ended = folder.legwork(&options).run();
+        ended.assert_code(0);
+        assert!(ended.stdout.contains("none-") && !ended.stdout.contains("ud83d"), "{options:?}: {}", ended.stdout);
+    }
+    let trajectory = folder.legwork(&["export", "--format", "atif"]).run().json();
+    assert!(trajectory.to_string().contains(r#""arguments":{"path":"none-"#), "{trajectory}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::message::{BlockContent, StopReason, Usage};
 use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::providers::Model;
+use crate::text::surrogates::replace_unpaired;
 use crate::text::truncate;
 use crate::tools::call_subject;
 
@@ -445,7 +446,7 @@ impl<'p> AgentReader<'p> {
                 BlockContent::Call(call) => {
                     calls.push(Call {
                         subject: call_subject(&call),
-                        input: self.text(call.input.get()),
+                        input: self.text(&replace_unpaired(call.input.get())),
                         id: call.id,
                         tool: self.shorten(call.tool),
                         ..Call::default()

@@ -5,11 +5,13 @@
 //! half, so each is kept as a private character until the reply is complete; then pairs are joined, and other halves
 //! are replaced.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::message::{Block, BlockContent};
+use crate::message::{Block, BlockContent, Reply};
+use crate::text::surrogates::replace_unpaired;
 
 /// The first private character for a half: the last 2,048 code points of Unicode, which no font or model uses.
 const FIRST: u32 = 0x10_F800;
@@ -57,6 +59,20 @@ pub(crate) fn join_halves(blocks: &mut [Block]) {
     }
 }
 
+/// A reply from a record of a version that kept halves as escapes, without them; `None` if it has none.
+pub(crate) fn without_halves(reply: &Reply) -> Option<Reply> {
+    let has_half = |json: &Arc<RawValue>| matches!(replace_unpaired(json.get()), Cow::Owned(_));
+    let has_halves = |block: &Block| {
+        block.raw.as_ref().is_some_and(has_half)
+            || matches!(&block.content, BlockContent::Call(call) if has_half(&call.input))
+    };
+    reply.blocks.iter().any(has_halves).then(|| {
+        let mut reply = reply.clone();
+        join_halves(&mut reply.blocks);
+        reply
+    })
+}
+
 fn join_in(text: &mut String) {
     if let Some(joined) = joined(text) {
         *text = joined;
@@ -88,36 +104,13 @@ fn joined(text: &str) -> Option<String> {
 fn join_in_json(json: &mut Arc<RawValue>) {
     let with_whole_letters = joined(json.get());
     let text = with_whole_letters.as_deref().unwrap_or(json.get());
-    let fixed = without_lone_escapes(text).or(with_whole_letters);
+    let fixed = match replace_unpaired(text) {
+        Cow::Owned(fixed) => Some(fixed),
+        Cow::Borrowed(_) => with_whole_letters,
+    };
     if let Some(fixed) = fixed.and_then(|json| RawValue::from_string(json).ok()) {
         *json = Arc::from(fixed);
     }
-}
-
-/// JSON in which each escape of a half without the other one is replaced; `None` if there is none.
-fn without_lone_escapes(json: &str) -> Option<String> {
-    let surrogate = |at: usize| {
-        let digits = json.get(at..)?.strip_prefix("\\u")?.get(..4)?;
-        u32::from_str_radix(digits, 16).ok()?.checked_sub(FIRST_SURROGATE).filter(|half| *half < 2 * HALVES)
-    };
-    let mut fixed = None;
-    let (mut from, mut at) = (0, 0);
-    while let Some(found) = memchr::memchr(b'\\', &json.as_bytes()[at..]) {
-        at += found;
-        let length = match (surrogate(at), surrogate(at + 6)) {
-            (None, _) => 2,
-            (Some(first), Some(second)) if first < HALVES && second >= HALVES => 12,
-            (Some(_), _) => {
-                let fixed: &mut String = fixed.get_or_insert_default();
-                fixed.push_str(&json[from..at]);
-                fixed.push_str("\\ufffd");
-                from = at + 6;
-                6
-            }
-        };
-        at = (at + length).min(json.len());
-    }
-    fixed.map(|fixed| fixed + &json[from..])
 }
 
 #[cfg(test)]
@@ -138,20 +131,6 @@ mod tests {
             let mut text: String = pieces.iter().map(|json| piece(json)).collect();
             join_in(&mut text);
             assert_eq!(text, expected, "{pieces:?}");
-        }
-    }
-
-    #[test]
-    fn lone_escapes_in_json_are_replaced_and_nothing_else() {
-        for (json, expected) in [
-            (r#"{"a":"x \ud83d y"}"#, Some(r#"{"a":"x \ufffd y"}"#)),
-            (r#"{"a":"\udE00\ud83d\ude00\uD83D"}"#, Some(r#"{"a":"\ufffd\ud83d\ude00\ufffd"}"#)),
-            (r#"{"a":"\ud83d\ud83d\ude00"}"#, Some(r#"{"a":"\ufffd\ud83d\ude00"}"#)),
-            (r#"{"a":"\ud83d\n\\ud83d"}"#, Some(r#"{"a":"\ufffd\n\\ud83d"}"#)),
-            (r#"{"a":"\\ud83d \\\\ud83d"}"#, None),
-            (r#"{"a":"\ud83d\ude00 ä\u00e4 \" \\"}"#, None),
-        ] {
-            assert_eq!(without_lone_escapes(json).as_deref(), expected, "{json}");
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::providers::errors::api_error::{ErrorDialect, is_prefix_mismatch};
 use crate::providers::errors::classification::{ErrorClassifier, request_id};
 use crate::providers::errors::limit_hints;
 use crate::providers::model::Model;
+use crate::providers::surrogates::without_halves;
 use crate::providers::tool_calls::assign_call_ids;
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::http::HttpResponse;
@@ -486,11 +487,13 @@ impl<B: RequestEncoder> HttpConversation<B> {
 
 impl<B: RequestEncoder + Sync> Conversation for HttpConversation<B> {
     fn push(&mut self, message: &Message) {
-        self.encoder.push(message);
-        if let Message::Assistant(reply) = message {
-            self.has_replied = true;
-            self.call_ids.extend(reply.tool_calls().map(|call| call.id.clone()));
+        let Message::Assistant(reply) = message else { return self.encoder.push(message) };
+        match without_halves(reply) {
+            Some(reply) => self.encoder.push(&Message::Assistant(reply)),
+            None => self.encoder.push(message),
         }
+        self.has_replied = true;
+        self.call_ids.extend(reply.tool_calls().map(|call| call.id.clone()));
     }
 
     fn ask<'a>(
