@@ -83,6 +83,34 @@ fn a_real_run_becomes_a_case_that_passes() {
 }
 
 #[test]
+fn a_case_has_what_links_lead_to_and_files_beyond_the_limit_for_all() {
+    let folder = TestFolder::new();
+    folder.write("jobs/job.yaml", JOB).write(".gitignore", "/ignored\n").write("ignored/x", "x");
+    for number in 0..2001 {
+        folder.write(&format!("data/{number}.txt"), "few words\n");
+    }
+    folder.write("last/file.txt", "words\n").write("last/other.txt", "words\n");
+    for (target, link) in [("data", "folder"), ("data/7.txt", "one"), ("../one", "data/two")] {
+        std::os::unix::fs::symlink(target, folder.at(link)).unwrap();
+    }
+    let read = ["folder/5.txt", "data/two", "last/file.txt", "ignored/x"];
+    let calls = read.map(|path| ("read_file", json!({ "path": path })));
+    let ended = saved(&folder, [Answer::calls(&calls), Answer::text("Done.")]);
+    ended
+        .assert_code(0)
+        .assert_stderr_contains("(6 files in its workspace, which are all that the run used)")
+        .assert_stderr_contains("skipped ignored/x: git ignores it");
+    assert!(!ended.stderr.contains("more than"), "{}", ended.stderr);
+    let workspace = "jobs/tests/job/real/workspace/";
+    let copied = folder.list().into_iter().filter_map(|path| Some(path.strip_prefix(workspace)?.to_owned()));
+    let copied: Vec<String> = copied.filter(|path| !folder.at(&format!("{workspace}{path}")).is_dir()).collect();
+    for path in ["data/5.txt", "data/7.txt", "data/two", "last/file.txt", "one"] {
+        assert!(copied.iter().any(|copy| copy == path), "{path}: {copied:?}");
+    }
+    run(&folder, &[]).assert_code(0).assert_stdout_contains("ok   job/real");
+}
+
+#[test]
 fn differences_of_the_new_case_are_reported() {
     let folder = TestFolder::new();
     folder.write("jobs/job.yaml", JOB);

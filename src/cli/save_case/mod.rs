@@ -40,37 +40,58 @@ use crate::{job, yaml};
 const MAX_CHANGED_FILES: usize = 200;
 /// The largest file that gets a snapshot, in bytes.
 const MAX_SNAPSHOT_BYTES: usize = 256 * 1024;
+/// The deepest path whose links are followed: a link can lead below itself.
+const MAX_DEPTH: usize = 100;
 /// The time for the case's first run to end after a signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 
 /// Tools whose calls need no other file than the one that they name.
-const SINGLE_FILE_TOOLS: [&str; 3] = ["read_file", "write_file", "edit_file"];
+const SINGLE_FILE_TOOLS: [&str; 3] = [READ_FILE, "write_file", "edit_file"];
+const READ_FILE: &str = "read_file";
 /// Tools that need no file of the workspace, except for those of skills.
 const FILELESS_TOOLS: [&str; 4] = ["todo", "task", "skill", "submit_result"];
 
-/// The files of the workspace that a run needs: those that its calls and inputs name, its context files, and its skills. `None`
-/// if it may need any file, because it searched, ran commands or checks, or called a tool server.
+/// The files of the workspace that a run needs.
+struct NeededFiles {
+    /// Files and folders, with the links that lead to them.
+    paths: BTreeSet<PathBuf>,
+    /// Those that calls may have changed.
+    written: BTreeSet<PathBuf>,
+}
+
+impl NeededFiles {
+    fn has(&self, file: &Path) -> bool {
+        file.ancestors().any(|path| self.paths.contains(path))
+    }
+}
+
+/// The files that a run needs: those that its calls and inputs name, its context files, and its skills. `None` if it may need
+/// any file, because it searched, ran commands or checks, or called a tool server.
 fn needed_files<'a>(
     plan: &Plan,
     calls: impl Iterator<Item = &'a ToolCall>,
-    workspace: &Path,
-    files: &BTreeSet<PathBuf>,
-) -> Option<BTreeSet<PathBuf>> {
+    copy: &WorkspaceCopy,
+) -> Option<NeededFiles> {
     if plan.active_checks().next().is_some() {
         return None;
     }
     let mut named: Vec<PathBuf> = Vec::new();
+    let mut written = BTreeSet::new();
     for call in calls {
         match call.tool.as_str() {
             tool if SINGLE_FILE_TOOLS.contains(&tool) => {
                 let input = serde_json::from_str::<Value>(call.input.get()).unwrap_or_default();
                 let path = Path::new(input.get("path").and_then(Value::as_str).unwrap_or_default());
                 // A path that leads elsewhere is in a copy of the workspace, or the call failed.
-                let path = path.strip_prefix(workspace).unwrap_or(path);
+                let path = path.strip_prefix(&copy.workspace).unwrap_or(path);
                 if path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
                     return None;
                 }
-                named.push(path.components().filter(|part| *part != Component::CurDir).collect());
+                let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+                if tool != READ_FILE {
+                    written.insert(path.clone());
+                }
+                named.push(path);
             }
             tool if FILELESS_TOOLS.contains(&tool) => {}
             _ => return None,
@@ -85,8 +106,20 @@ fn needed_files<'a>(
         }
         named.extend(entries().map(PathBuf::from));
     }
-    let is_needed = |file: &&PathBuf| named.iter().any(|name| !name.as_os_str().is_empty() && file.starts_with(name));
-    Some(files.iter().filter(is_needed).cloned().collect())
+    named.retain(|name| !name.as_os_str().is_empty());
+    let mut paths = BTreeSet::new();
+    while let Some(name) = named.pop() {
+        let is_new = !paths.contains(&name) && name.components().count() < MAX_DEPTH;
+        if let Some((target, link)) = copy.follow_link(&name).filter(|_| is_new) {
+            if written.contains(&name) {
+                written.insert(target.clone());
+            }
+            paths.insert(link);
+            named.push(target);
+        }
+        paths.insert(name);
+    }
+    Some(NeededFiles { paths, written })
 }
 
 /// Records a case.
@@ -141,7 +174,7 @@ impl CaseRecorder {
     }
 
     /// Saves the case of a run that has ended, and runs it once. Reports problems on stderr, without effect on the exit code.
-    pub(super) fn finish(self, plan: &Plan, record: &Path, sandbox_options: &SandboxOptions, env: &CliEnv) {
+    pub(super) fn finish(mut self, plan: &Plan, record: &Path, sandbox_options: &SandboxOptions, env: &CliEnv) {
         let result = fs::read(record.join("result.json")).ok();
         let result = result.and_then(|bytes| serde_json::from_slice::<RunResult>(&bytes).ok());
         let Some(result) = result else {
@@ -158,8 +191,9 @@ impl CaseRecorder {
             Err(error) => return env.console.warning(&format!("no case was saved in {shown}: {error}")),
             Ok(needed) => needed,
         };
-        env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary(needed.as_ref())));
-        for line in self.fixture.skipped_summary(needed.as_ref()) {
+        let is_needed = |path: &Path| needed.as_ref().is_none_or(|needed| needed.has(path));
+        env.console.eprint(&format!("case:   {shown} ({})", self.fixture.summary(is_needed)));
+        for line in self.fixture.skipped_summary(is_needed) {
             env.console.eprint(&format!("        {}", printable(&line)));
         }
         if !plan.secret_inputs.is_empty() {
@@ -196,7 +230,7 @@ impl CaseRecorder {
     }
 
     /// Writes the case. Returns the files that the run needs, if it needs only some.
-    fn write(&self, plan: &Plan, result: &RunResult, env: &CliEnv) -> io::Result<Option<BTreeSet<PathBuf>>> {
+    fn write(&mut self, plan: &Plan, result: &RunResult, env: &CliEnv) -> io::Result<Option<NeededFiles>> {
         let above = self.folder.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(above)?;
         // Prepare the case in a temporary folder, so that it appears atomically.
@@ -209,7 +243,7 @@ impl CaseRecorder {
                 mistakes.for_each(|call| drop(answers.remove(&call.id)));
             }
         }
-        let workspace = self.fixture.workspace.to_string_lossy();
+        let workspace = self.fixture.workspace.to_string_lossy().into_owned();
         // The token usage matters only if a limit ended an agent.
         let hit_limit = |outcome| outcome == Outcome::BudgetExceeded;
         let with_usage =
@@ -222,12 +256,16 @@ impl CaseRecorder {
             fs::write(at(INPUTS_FILE), yaml::to_yaml(&Value::Object(inputs.collect())))?;
         }
         let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
-        let needed = needed_files(plan, calls, &self.fixture.workspace, &self.fixture.files);
-        if !self.fixture.files.is_empty() && needed.as_ref().is_none_or(|needed| !needed.is_empty()) {
+        let needed = needed_files(plan, calls, &self.fixture);
+        if let Some(needed) = &needed {
+            self.fixture.note_ignored(needed.paths.difference(&needed.written));
+            let is_unchanged = |path: &Path| needed.has(path) && !needed.written.contains(path);
+            self.fixture.copy_needed(is_unchanged, &self.redactor)?;
+        }
+        let is_needed = |path: &Path| needed.as_ref().is_none_or(|needed| needed.has(path));
+        if self.fixture.files.iter().any(|path| is_needed(path)) {
             fixture::copy_verbatim(self.fixture.temp_folder.path(), &at(WORKSPACE_FOLDER))?;
-            if let Some(needed) = &needed {
-                self.fixture.remove_others(&at(WORKSPACE_FOLDER), needed)?;
-            }
+            self.fixture.remove_others(&at(WORKSPACE_FOLDER), is_needed)?;
         }
         let outcome = WorkspaceOutcome {
             files: self.snapshot_changes(result, &at(SNAPSHOTS_FOLDER), env)?,

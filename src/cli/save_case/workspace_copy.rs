@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
 use rustix::fs::FileType;
@@ -19,6 +19,9 @@ const MAX_FILES: usize = 2_000;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The most bytes in a copy.
 const MAX_BYTES: u64 = 16 << 20;
+/// Why a file is skipped that a copy of fewer files can hold.
+const TOO_MANY_FILES: &str = "more than 2,000 files";
+const TOO_MANY_BYTES: &str = "more than 16 MiB in total";
 /// The most files and folders to visit.
 const MAX_VISITED: usize = 200_000;
 
@@ -88,8 +91,8 @@ impl WorkspaceCopy {
             () if is_secret_file(path) => "may contain secrets",
             () if !matches!(kind, FileType::RegularFile | FileType::Symlink) => "not a regular file",
             () if length > MAX_FILE_BYTES => "larger than 1 MiB",
-            () if self.files.len() >= MAX_FILES => "more than 2,000 files",
-            () if *bytes + length > MAX_BYTES => "more than 16 MiB in total",
+            () if self.files.len() >= MAX_FILES => TOO_MANY_FILES,
+            () if *bytes + length > MAX_BYTES => TOO_MANY_BYTES,
             () => "",
         };
         if !why.is_empty() {
@@ -115,6 +118,63 @@ impl WorkspaceCopy {
         let mode = u32::from(stat.st_mode) & 0o777;
         fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
         Ok(None)
+    }
+
+    /// The path that a path leads to, if it is or is behind a link of the workspace, and that link. A run that only calls tools
+    /// for files makes and changes no links.
+    pub(super) fn follow_link(&self, path: &Path) -> Option<(PathBuf, PathBuf)> {
+        let mut parts = path.components();
+        let mut link = PathBuf::new();
+        while let Some(part) = parts.next() {
+            link.push(part);
+            let Ok(target) = self.root.read_link(&link) else { continue };
+            let mut followed = link.parent()?.to_owned();
+            for part in target.components().chain(parts) {
+                match part {
+                    Component::ParentDir => drop(followed.pop().then_some(())?),
+                    Component::CurDir => {}
+                    part => followed.push(part),
+                }
+            }
+            return Some((followed, link));
+        }
+        None
+    }
+
+    /// Copies the files that a case needs and only the limits for all files kept out. They are unchanged since the run began.
+    pub(super) fn copy_needed(&mut self, is_needed: impl Fn(&Path) -> bool, redactor: &Redactor) -> io::Result<()> {
+        let (needed, others): (BTreeSet<PathBuf>, _) =
+            std::mem::take(&mut self.files).into_iter().partition(|path| is_needed(path));
+        let size = |path: &PathBuf| {
+            Some(fs::symlink_metadata(self.temp_folder.path().join(fixture::escape_path(path)?)).ok()?.len())
+        };
+        let mut bytes = needed.iter().filter_map(size).sum();
+        self.files = needed;
+        let is_late = |why: &str| [TOO_MANY_FILES, TOO_MANY_BYTES].contains(&why);
+        let late = self.skipped.iter().filter(|(path, why)| is_late(why) && is_needed(path));
+        let late: Vec<PathBuf> = late.map(|(path, _)| path.clone()).collect();
+        for path in late {
+            match self.copy_file(&path, &mut bytes, redactor)? {
+                None => {
+                    self.skipped.remove(&path);
+                    self.files.insert(path);
+                }
+                Some(why) => drop(self.skipped.insert(path, why)),
+            }
+        }
+        self.files.extend::<BTreeSet<PathBuf>>(others);
+        Ok(())
+    }
+
+    /// Notes which of these paths are files that aren't in the copy for another reason than the limits.
+    pub(super) fn note_ignored<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
+        let is_file = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        for path in paths.filter(|path| !self.files.contains(*path)) {
+            if self.root.stat(path).is_ok_and(is_file) {
+                let why = "git ignores it, or it belongs to a run or a case";
+                self.skipped.entry(path.clone()).or_insert(why);
+            }
+        }
     }
 
     /// The current files of the workspace: relative paths, sorted.
@@ -166,8 +226,8 @@ impl WorkspaceCopy {
     }
 
     /// Removes the files that a case doesn't need from a copy of this copy, and folders that are empty then.
-    pub(super) fn remove_others(&self, copy: &Path, needed: &BTreeSet<PathBuf>) -> io::Result<()> {
-        for path in self.files.difference(needed) {
+    pub(super) fn remove_others(&self, copy: &Path, is_needed: impl Fn(&Path) -> bool) -> io::Result<()> {
+        for path in self.files.iter().filter(|path| !is_needed(path)) {
             let Some(escaped) = fixture::escape_path(path) else { continue };
             let file = copy.join(escaped);
             fs::remove_file(&file)?;
@@ -179,25 +239,20 @@ impl WorkspaceCopy {
     }
 
     /// A short summary of the copy, of which a case may need only some files.
-    pub(super) fn summary(&self, needed: Option<&BTreeSet<PathBuf>>) -> String {
-        let all = self.files.len();
-        match (needed.map_or(all, BTreeSet::len), needed.is_some_and(|needed| needed.len() < all)) {
-            (0, _) => "an empty workspace".to_owned(),
-            (count, true) => {
-                format!("{} in its workspace, which are all that the run used", pluralize(count as u64, "file"))
-            }
-            (count, false) => format!("{} in its workspace", pluralize(count as u64, "file")),
+    pub(super) fn summary(&self, is_needed: impl Fn(&Path) -> bool) -> String {
+        let (all, needed) = (self.files.len(), self.files.iter().filter(|path| is_needed(path)).count());
+        let files = pluralize(needed as u64, "file");
+        match needed {
+            0 => "an empty workspace".to_owned(),
+            _ if needed < all => format!("{files} in its workspace, which are all that the run used"),
+            _ => format!("{files} in its workspace"),
         }
     }
 
-    /// The skipped files: one line per reason, with a few names.
-    pub(super) fn skipped_summary(&self, needed: Option<&BTreeSet<PathBuf>>) -> Vec<String> {
-        if needed.is_some() {
-            // What wasn't copied isn't needed either, or a call named it.
-            return Vec::new();
-        }
+    /// The skipped files among those that are needed: one line per reason, with a few names.
+    pub(super) fn skipped_summary(&self, is_needed: impl Fn(&Path) -> bool) -> Vec<String> {
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (path, why) in &self.skipped {
+        for (path, why) in self.skipped.iter().filter(|(path, _)| is_needed(path)) {
             by_reason.entry(why).or_default().push(path.display().to_string());
         }
         let line = |(why, paths): (&str, Vec<String>)| {
@@ -255,7 +310,7 @@ mod tests {
         let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
         assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
         assert!(fixture.temp_folder.path().join("dot-gitignore").exists());
-        let skipped = fixture.skipped_summary(None).join("\n");
+        let skipped = fixture.skipped_summary(|_| true).join("\n");
         for name in [".env", "keys/server.KEY", "told.txt", "dot-gitx", "long", "away"] {
             assert!(skipped.contains(name), "{name}: {skipped}");
         }
