@@ -1514,6 +1514,11 @@ fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
     let line = |words: &str| ended.stderr.lines().find(|line| line.contains(words)).unwrap().to_owned();
     assert!(line("so far").contains("so far $0.05, including $0.0"), "{}", ended.stderr);
     assert!(line("2 completed").contains("about $0.047"), "{}", ended.stderr);
+    let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
+    assert_eq!(listed["runs"][0]["cut_off_requests"]["reserved_cost_usd"], reserved, "{listed}");
+    let table = folder.read("runs/job/map-rows/results.csv");
+    assert!(table.lines().next().unwrap().contains(",cost_usd,reserved_cost_usd,"), "{table}");
+    assert_eq!(table.matches(&format!(",{reserved},")).count(), 1, "{table}");
 }
 
 /// Rows that each run this command without a sandbox.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 pub use self::prune::{KeepReason, PruneRules, Pruned, Selection, remove, remove_leftovers, select, update_latest};
 use crate::error::Error;
-use crate::event::Usage;
+use crate::event::{CutOffRequests, Usage};
 use crate::map::MapFolder;
 use crate::record::{
     MAP_FILE, Overview, ROWS, RowKind, RunRow, RunStatus, SeenLease, folders, is_set_aside, is_timestamp, read_overview,
@@ -207,6 +207,10 @@ impl Entry {
                 .filter_map(|row| row.cost_usd)
                 .reduce(|one, other| one + other)
                 .map(crate::pricing::round_usd),
+            cut_off_requests: rows().map(|row| row.cut_off_requests).fold(CutOffRequests::NONE, |mut sum, requests| {
+                sum += requests;
+                sum
+            }),
             usage: rows().filter_map(|row| row.usage).reduce(|mut sum: Usage, usage| {
                 sum += usage;
                 sum

@@ -178,6 +178,7 @@ fn ended_row(end: RecordedEnd, defect: Option<String>) -> Option<RunRow> {
         tool_calls: Some(fields.tool_calls),
         usage: Some(fields.usage),
         cost_usd: fields.cost_usd,
+        cut_off_requests: fields.cut_off_requests,
         model: Some(fields.model),
         is_resumable: fields.outcome.can_be_resumed(),
         ..RunRow::new(RowKind::Run, RunStatus::Ended(fields.outcome))

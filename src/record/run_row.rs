@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
-use crate::event::{Outcome, Usage};
+use crate::event::{CutOffRequests, Outcome, Usage};
 
 /// What a line of the table shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -123,6 +123,9 @@ pub struct RunRow {
     pub usage: Option<Usage>,
     /// The estimated cost in US dollars; null if it isn't known. Of a map, the sum of the known costs of its rows.
     pub cost_usd: Option<f64>,
+    /// The requests that were cut off. What was reserved for them is part of the tokens and the cost. Absent if there are none.
+    #[serde(default, skip_serializing_if = "CutOffRequests::is_none")]
+    pub cut_off_requests: CutOffRequests,
     /// The parent's model.
     pub model: Option<String>,
     /// Whether `legwork resume`, or the same `legwork map` again, continues it.

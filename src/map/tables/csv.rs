@@ -10,10 +10,11 @@ use crate::text::sanitize;
 
 /// The columns that every table has, before the inputs and after them.
 const FIRST_COLUMNS: [&str; 4] = ["id", "state", "outcome", "exit_code"];
-const LAST_COLUMNS: [&str; 14] = [
+const LAST_COLUMNS: [&str; 15] = [
     "text",
     "error",
     "cost_usd",
+    "reserved_cost_usd",
     "input_tokens",
     "output_tokens",
     "cache_read_tokens",
@@ -85,10 +86,12 @@ impl<'a, W: io::Write> CsvTable<'a, W> {
         }
         let error = row.error.as_ref().map(|error| format!("{}: {}", error.code, error.message));
         let usage = &row.usage;
+        let reserved = row.cut_off_requests.reserved_cost_usd.filter(|_| !row.cut_off_requests.is_none());
         cells.extend([
             text_cell(&row.text),
             text_cell(&error.unwrap_or_default()),
             row.cost_usd.map(|cost| cost.to_string()).unwrap_or_default(),
+            reserved.map(|cost| cost.to_string()).unwrap_or_default(),
             number(usage.input_tokens),
             number(usage.output_tokens),
             number(usage.cache_read_tokens),
