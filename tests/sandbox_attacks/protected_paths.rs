@@ -206,5 +206,9 @@ fn other_spellings_of_protected_names_do_not_appear() {
             assert_eq!(result["outcome"], "environment_failed", "{user:?} in {tier:?}: {attack}");
             assert!(result["error"]["message"].as_str().unwrap().contains("protected"), "{result}");
         }
+        // No program obeys the folder of records.
+        let ended = place.run(tier, &["PATH=/usr/bin:/bin; mkdir Runs".to_owned()]);
+        assert_eq!(ended.run_folder().result()["outcome"], "completed", "{user:?} in {tier:?}");
+        assert!(place.workspace().join("Runs").exists());
     }
 }

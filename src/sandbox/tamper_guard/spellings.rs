@@ -56,6 +56,14 @@ impl Spellings {
         spellings
     }
 
+    /// Allows other spellings of a path's last name.
+    pub(super) fn allow(&mut self, path: &Path) {
+        let Some(name) = path.file_name() else { return };
+        for folder in self.0.iter_mut().filter(|folder| path.parent() == Some(&folder.path)) {
+            folder.folded.remove(&folded_name(name));
+        }
+    }
+
     /// Accepts those that are there now.
     pub(super) fn rebaseline(&mut self) {
         for folder in &mut self.0 {
