@@ -117,7 +117,7 @@ fn react_call(text: &str, has_tool: &dyn Fn(&str) -> bool) -> Option<String> {
     let action = text[..start].trim_end().rsplit('\n').next()?.trim();
     let name = action.strip_prefix("Action:")?.trim().trim_matches('`');
     let is_input = input.starts_with('{') && input.ends_with('}');
-    (has_tool(name) && is_input && text[..start].matches("```").count() % 2 == 0).then(|| name.to_owned())
+    (has_tool(name) && is_input && text[..start].matches("```").count().is_multiple_of(2)).then(|| name.to_owned())
 }
 
 /// The tool that a text calls after what it says: with markup, from the start of a line to the end of the text.

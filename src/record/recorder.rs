@@ -389,14 +389,13 @@ pub fn create_job_dir(out: &Path, job_dir: &Path) -> Result<OpenRoot, Error> {
     }
     let above = if is_new { Ok(existing) } else { OpenRoot::open_canonical(out) };
     match above.and_then(|above| {
-        above.create_file(&ignore_file, b"*\n", 0o666).map_err(|error| {
+        above.create_file(&ignore_file, b"*\n", 0o666).inspect_err(|error| {
             if error.kind() != io::ErrorKind::AlreadyExists {
                 // An empty file would ignore nothing and stay.
                 let _ = above.remove_file(&ignore_file);
                 let _ = above.remove_dir(job_dir);
                 let _ = above.remove_dir(out);
             }
-            error
         })
     }) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(record_error(&ignore_file)(error)),

@@ -139,15 +139,14 @@ fn cut_journal(record: &Record, journals: &BTreeMap<String, Vec<JournalEntry>>) 
         let has_end = parent.iter().any(|entry| is_end(entry) && entry.at == result.finished_at);
         return (!has_end).then(|| (PARENT.to_owned(), lines(parent)));
     }
-    let stopped = parent.iter().rev().find_map(|entry| match &entry.event {
+    parent.iter().rev().find_map(|entry| match &entry.event {
         Event::AgentFinished(finished) if finished.id != PARENT && finished.outcome.was_cut_off() => {
             let entries = journals.get(&finished.id)?;
             let is_whole = entries.last().is_some_and(|entry| matches!(entry.event, Event::AgentFinished(_)));
             (!is_whole).then(|| (finished.id.clone(), lines(entries)))
         }
         _ => None,
-    });
-    stopped
+    })
 }
 
 /// Checks that journals, each of which is valid, belong to the same run.

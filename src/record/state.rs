@@ -75,7 +75,7 @@ pub fn has_lost_start(folder: &Path) -> bool {
     let mut chunk = Vec::new();
     let Ok(file) = open_file(folder, &journal_file(PARENT), u64::MAX) else { return true };
     let mut file = BufReader::with_capacity(64 << 10, file.take(MAX_FIRST_LINE_BYTES));
-    !matches!(file.read_until(b'\n', &mut chunk), Ok(_) if chunk.last() == Some(&b'\n'))
+    file.read_until(b'\n', &mut chunk).is_err() || chunk.last() != Some(&b'\n')
 }
 
 /// Says that the journal replaces a file, which can't be used for this reason.
