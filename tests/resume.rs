@@ -166,7 +166,7 @@ fn a_stopped_run_whose_journal_has_lost_whole_lines_is_not_continued() {
         wait_until(|| folder.exists("waiting"));
         running.signal(Signal::TERM);
         running.wait().assert_code(143);
-        let path = folder.at(&format!("runs/job/{record}/{journal}"));
+        let path = folder.at(format!("runs/job/{record}/{journal}"));
         let whole = std::fs::read_to_string(&path).unwrap();
         let kept = whole.lines().count().saturating_sub(lost);
         let cut: String = whole.split_inclusive('\n').take(kept).collect();

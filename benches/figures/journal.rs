@@ -45,8 +45,9 @@ pub(crate) fn compare(runs: usize) {
 
 /// Returns microseconds per event and the number of bytes written.
 fn journal(out: &Path, length: usize, is_flushed: bool) -> (f64, usize) {
-    let recorder =
-        Recorder::create(out, "bench", &new_run_id(out, "bench", Timestamp::now()), None).expect("a run's folder");
+    let job_dir = out.join("bench");
+    let run_id = new_run_id(&job_dir, Timestamp::now());
+    let recorder = Recorder::create(out, &job_dir, &run_id, None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), ..ToolResult::default() };
     let event: Event =
         CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None, merged: None }

@@ -103,7 +103,7 @@ fn a_case_has_what_links_lead_to_and_files_beyond_the_limit_for_all() {
     assert!(!ended.stderr.contains("more than"), "{}", ended.stderr);
     let workspace = "jobs/tests/job/real/workspace/";
     let copied = folder.list().into_iter().filter_map(|path| Some(path.strip_prefix(workspace)?.to_owned()));
-    let copied: Vec<String> = copied.filter(|path| !folder.at(&format!("{workspace}{path}")).is_dir()).collect();
+    let copied: Vec<String> = copied.filter(|path| !folder.at(format!("{workspace}{path}")).is_dir()).collect();
     for path in ["data/5.txt", "data/7.txt", "data/two", "last/file.txt", "one"] {
         assert!(copied.iter().any(|copy| copy == path), "{path}: {copied:?}");
     }
