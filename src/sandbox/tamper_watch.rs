@@ -69,6 +69,8 @@ impl TamperWatch {
         let writable: Vec<PathBuf> = policy.writable_roots().cloned().collect();
         let git = programs::find("git", policy.path_dirs.iter().cloned().chain(system), &writable);
         let guard = TamperGuard::with_objects(policy, &guarded, git.as_deref(), tier == Tier::Landlock)?;
+        // No program obeys this folder by its name, and a project may have one called `Runs`.
+        let guard = guard.allowing_spellings_of(&out);
         let guard = match tier {
             Tier::Landlock => guard.with_records(policy, &out, &record, verifier),
             _ => guard,

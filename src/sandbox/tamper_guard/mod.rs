@@ -148,6 +148,13 @@ impl TamperGuard {
         Ok(Self { objects: stores, ..Self::new(&policy, paths) })
     }
 
+    /// Allows commands to create other spellings of a path's last name.
+    #[must_use]
+    pub fn allowing_spellings_of(mut self, path: &Path) -> Self {
+        self.spellings.allow(path);
+        self
+    }
+
     /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
     /// the records of ended runs, newest first. Changes of those files are detected but not reverted. `record` is this
     /// run's own record; `verifier` decides whether a record that appears was made by a run.
@@ -161,8 +168,6 @@ impl TamperGuard {
     ) -> Self {
         if let Some((root, relative)) = locate(&open_roots(policy), runs, false) {
             self.records = FinishedRecord::find(&root, &relative);
-            // No program obeys the folder by its name, and a project may have one called `Runs`.
-            self.spellings.allow(runs);
             self.runs = Some(RunsDir::new(root, relative, runs, record, verifier));
         }
         self
