@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 
 use crate::support::program::{Program, ProgramOutput};
+use crate::support::tcp_peer::ClosedPort;
 use crate::support::test_folder::TestFolder;
 
 /// Answers each request by its head, until the tests are over.
@@ -162,7 +163,8 @@ fn a_git_that_hangs_is_a_warning() {
 fn a_server_without_a_list_of_models_and_one_that_is_down_are_told_apart() {
     let folder = TestFolder::new();
     let without = server(|_| (404, "not found"));
-    let down = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::hold();
+    let down = closed.address();
     let (ended, checks) = json(
         folder
             .legwork(&["doctor"])

@@ -1,7 +1,5 @@
 //! Runs with `--key`: the same command starts, resumes, or only answers again.
 
-use std::net::TcpListener;
-
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -9,6 +7,7 @@ use crate::support::in_parallel;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
+use crate::support::tcp_peer::ClosedPort;
 use crate::support::test_folder::TestFolder;
 
 const RUN: &[&str] = &["run", "job.yaml", "--key", "k"];
@@ -120,7 +119,8 @@ fn interrupted_rejected_and_unreachable_runs_are_resumed() {
     server.wait_for(1);
     running.signal(Signal::TERM);
     running.wait().assert_code(143);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::hold();
+    let port = closed.address().port();
     let unreachable = folder.legwork(RUN).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
     unreachable.env("ANTHROPIC_API_KEY", KEY).env("LEGWORK_RETRY_BASE_MS", "1").run().assert_code(75);
     run().run().assert_code(5).assert_stderr_contains("no credit");

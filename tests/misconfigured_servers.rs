@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::runs::folder_with;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, Checks, KEY, Request, Server};
+use crate::support::tcp_peer::ClosedPort;
 use crate::support::test_folder::TestFolder;
 use crate::support::tls;
 
@@ -354,7 +355,8 @@ fn run_with_any_answer(model: &str, answer: Answer) -> FinishedRun {
 #[test]
 fn a_refused_connection_is_a_temporary_failure() {
     for (model, _) in MODELS {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let closed = ClosedPort::hold();
+        let address = closed.address();
         let ended = run_against(model, "http", address).expect_outcome(75, "provider_failed");
         ended
             .assert_stderr_contains("refused")

@@ -11,7 +11,7 @@ use crate::runs::folder_with;
 use crate::support::in_parallel;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::server::{Answer, KEY, Request, Server};
-use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
+use crate::support::tcp_peer::{ClosedPort, PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n  max_turns: 99\n";
@@ -208,7 +208,8 @@ fn run_unanswered(url: &str, hangs: bool) -> FinishedRun {
 
 #[test]
 fn failing_connections_are_tried_six_times() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::hold();
+    let port = closed.address().port();
     run_unanswered(&format!("http://127.0.0.1:{port}"), false).ended.assert_stderr_contains("refused");
     for (manner, why) in [
         (PeerBehaviour::Reset, "the request to"),

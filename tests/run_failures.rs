@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::runs::folder_with;
 use crate::support::report_skipped;
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
+use crate::support::tcp_peer::ClosedPort;
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "parent:\n  prompt: Go.\n  tools: [bash]\n";
@@ -56,7 +57,8 @@ fn a_rejected_key_is_final_and_never_shown() {
 #[test]
 fn an_unreachable_endpoint_is_a_temporary_failure() {
     let folder = folder_with(JOB);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::hold();
+    let port = closed.address().port();
     let ended = folder
         .legwork(&["run", "job.yaml"])
         .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"))

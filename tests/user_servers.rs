@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::program::Program;
 use crate::support::server::{Answer, Checks, KEY, Request, ScriptedAgents, Server};
+use crate::support::tcp_peer::ClosedPort;
 use crate::support::test_folder::TestFolder;
 
 const JOB: &str = "model: local/some-model\nparent: { prompt: Go., tools: [] }\nlimits: { tokens: 100000 }\n";
@@ -130,7 +131,8 @@ fn a_missing_key_is_reported_before_the_run_starts() {
 #[test]
 fn errors_name_the_server_and_the_file() {
     for (api, _) in APIS {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let closed = ClosedPort::hold();
+        let port = closed.address().port();
         let folder = folder(&server_config(api, &format!("http://127.0.0.1:{port}/v1"), ""));
         let ended = run(&folder).env("LEGWORK_RETRY_BASE_MS", "1").run();
         ended

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -96,5 +97,28 @@ pub(super) fn dump_request(bytes: &[u8], test: &str) {
     if is_whole && body_dump::is_ours(header("user-agent")) {
         let path = head.split(' ').nth(1).unwrap_or_default();
         body_dump::keep(What::Request, &body_dump::Origin { path, test, novel: &[] }, body);
+    }
+}
+
+/// A loopback port that refuses connections, and that no other test gets until this is dropped.
+pub(crate) struct ClosedPort {
+    _socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl ClosedPort {
+    pub(crate) fn hold() -> Self {
+        use rustix::io::{FdFlags, fcntl_setfd};
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        fcntl_setfd(&socket, FdFlags::CLOEXEC).expect("a flag of the socket");
+        // It is bound and doesn't listen.
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a loopback port");
+        let address = getsockname(&socket).ok().and_then(|address| SocketAddr::try_from(address).ok());
+        Self { address: address.expect("the port's number"), _socket: socket }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 }
