@@ -430,7 +430,7 @@ fn git_gets_no_note_of_a_worktree_behind_a_link() {
         snapshot.make_workspace(&out, &elsewhere.path().join("a"), Some(&git_program())).is_err()
     };
     let link = |to: &Path, at: PathBuf| std::os::unix::fs::symlink(to, at).unwrap();
-    // What a command can do while the run goes on.
+    // What a command can do while the run lasts.
     assert!(is_refused(&|root| link(outside.path(), root.join(".git/worktrees"))));
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     let other = repository();
