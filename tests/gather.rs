@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::support::journal::with_checksums;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
@@ -239,7 +240,9 @@ fn the_record_that_ended_for_good_is_used_and_a_second_end_is_a_conflict() {
         (&json!("completed"), &json!(format!("../two/rows/{killed}")))
     );
     edit(&folder, &format!("two/rows/{differs}/result.json"), |result| result["result"]["answer"] = json!("another"));
-    edit(&folder, &format!("two/rows/{inputs}/plan.json"), |plan| plan["inputs"]["n"] = json!("another"));
+    let journal = format!("two/rows/{inputs}/events.jsonl");
+    let other_input = folder.read(&journal).replacen("\"n\":\"inputs\"", "\"n\":\"another\"", 1);
+    folder.allow_forged_records().write(&journal, with_checksums(&other_input));
     let conflict = gather(&folder, &["one", "two"]);
     conflict.assert_code(5).assert_stdout_contains(&format!("conflict: row {differs}: the row ended more than once"));
     conflict.assert_stdout_contains(&format!("conflict: row {inputs}: there is a record with other inputs"));

@@ -313,7 +313,7 @@ fn another_plan_is_refused_and_fresh_keeps_the_old_record() {
         .legwork(&["run", "job.yaml", "--key", "k.1"])
         .run()
         .assert_code(2)
-        .assert_stderr_contains("isn't the record of this run, but of the run `k`");
+        .assert_stderr_contains("it is an earlier attempt of the run `k`");
 }
 
 #[test]

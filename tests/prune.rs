@@ -7,6 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::support::journal::with_checksums;
 use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
@@ -174,17 +175,26 @@ fn what_a_killed_process_has_left_is_deleted() {
 #[test]
 fn a_run_that_would_take_a_removal_for_an_attack_is_waited_for() {
     let folder = five_records();
-    let started = json!({
-        "seq": 1, "at": "2026-01-06T00:00:00Z", "agent": "parent", "type": "run_started",
-        "data": { "format": 2, "run_id": "k", "job": "job", "sandbox": "landlock" },
-    });
-    folder.write("runs/job/k/events.jsonl", format!("{started}\n"));
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n");
+    folder.write("r.yaml", "parent: [{ text: Done. }]\n");
+    folder.legwork(&["run", "job.yaml", "--key", "k"]).run().assert_code(0);
+    fs::remove_file(folder.at("runs/job/k/result.json")).unwrap();
+    let journal = folder.read("runs/job/k/events.jsonl");
+    let started = |sandbox: &str| {
+        let line = journal.lines().next().unwrap();
+        with_checksums(&format!("{line}\n").replacen(
+            "\"sandbox\":\"unused\"",
+            &format!("\"sandbox\":\"{sandbox}\""),
+            1,
+        ))
+    };
+    folder.write("runs/job/k/events.jsonl", started("landlock"));
     let locked = fs::File::open(folder.at("runs/job/k")).unwrap();
     flock(&locked, FlockOperation::LockExclusive).unwrap();
     let refused = prune(&folder, &["--keep", "0"]);
     refused.assert_code(2).assert_stderr_contains("job/k is running without bubblewrap");
     assert_eq!(left(&folder).len(), 7);
-    folder.write("runs/job/k/events.jsonl", format!("{started}\n").replace("landlock", "bubblewrap"));
+    folder.write("runs/job/k/events.jsonl", started("bubblewrap"));
     prune(&folder, &["--keep", "0"]).assert_code(0).assert_stderr_contains("in use: job/k");
     assert_eq!(left(&folder), ["job/k"]);
 }

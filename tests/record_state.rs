@@ -95,17 +95,31 @@ struct Verdict {
     outcome: &'static str,
 }
 
+/// Which records the commands read, and with which key.
+struct Asked {
+    key: &'static str,
+    row: &'static str,
+    record_key: Option<&'static str>,
+}
+
+const ASKED: Asked = Asked { key: "k", row: "1", record_key: None };
+
 /// Starts all commands, each with a copy of the folder, and checks what they say.
 fn assert_verdict(damage: &dyn Fn(&TestFolder), verdict: &Verdict) {
+    assert_verdict_of(&ASKED, damage, verdict);
+}
+
+fn assert_verdict_of(asked: &Asked, damage: &dyn Fn(&TestFolder), verdict: &Verdict) {
+    let run = format!("job/{}", asked.key);
     let commands: [&[&str]; 11] = [
         &["runs"],
-        &["show", "job/k"],
-        &["resume", "job/k"],
-        &["replay", "job/k"],
-        &["diff", "job/k", "job/k"],
-        &["export", "job/k", "--format", "atif"],
-        &["apply", "job/k", "--check"],
-        &["run", "job.yaml", "--key", "k"],
+        &["show", &run],
+        &["resume", &run],
+        &["replay", &run],
+        &["diff", &run, &run],
+        &["export", &run, "--format", "atif"],
+        &["apply", &run, "--check"],
+        &["run", "job.yaml", "--key", asked.key],
         &["map", "job.yaml", "--rows", "rows.csv", "--id", "n", "--isolate", "none"],
         &["gather", "runs/job/map-rows", "--to", "all"],
         &["runs", "prune", "--keep", "0", "--dry-run"],
@@ -114,17 +128,26 @@ fn assert_verdict(damage: &dyn Fn(&TestFolder), verdict: &Verdict) {
     for (number, arguments) in commands.iter().enumerate() {
         let folder = folder();
         damage(&folder);
-        folder.allow_forged_records().write("all/keep", "");
-        let ended = folder.legwork(arguments).run();
+        folder.allow_forged_records().write("all/keep", "").write("rows.csv", format!("n\n{}\n", asked.row));
+        let program = |arguments: &[&str]| match asked.record_key {
+            Some(key) => folder.legwork(arguments).env("LEGWORK_RECORD_KEY", key),
+            None => folder.legwork(arguments),
+        };
+        if number == 0 {
+            let listed = program(&["runs", "--format", "json"]).run().json();
+            let runs = listed["runs"].as_array().unwrap();
+            let outcome = &runs.iter().find(|listed| listed["run"] == run.as_str()).unwrap()["outcome"];
+            if *outcome != verdict.outcome {
+                wrong.push(format!("`runs` says {outcome}"));
+            }
+        }
+        let ended = program(arguments).run();
         let is_said = ended.full_output().contains(verdict.words);
         let code = verdict.codes[number];
         if !ended.exited_with(code) || is_said == verdict.silent.contains(&number) {
-            wrong.push(format!("{arguments:?}, expected {code}:\n{}", ended.full_output()));
-        }
-        if number == 0 {
-            let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
-            let runs = listed["runs"].as_array().unwrap();
-            assert_eq!(runs.iter().find(|run| run["run"] == "job/k").unwrap()["outcome"], verdict.outcome);
+            let should = if is_said { "shouldn't say it" } else { "should say it" };
+            let should = if is_said == verdict.silent.contains(&number) { should } else { "" };
+            wrong.push(format!("{arguments:?}, expected {code}, {should}:\n{}", ended.full_output()));
         }
     }
     assert!(wrong.is_empty(), "`{}` isn't the verdict of:\n{}", verdict.words, wrong.join("\n"));
@@ -183,9 +206,10 @@ fn a_run_that_never_started_has_one_verdict() {
         silent: &[0, 7, 8, 9, 10],
         outcome: "not_started",
     };
-    let damage = |folder: &TestFolder| {
-        change(folder, "events.jsonl", Vec::clear);
+    let damage = |folder: &TestFolder, length: usize| {
         for record in records(folder) {
+            let journal = record.path().join("events.jsonl");
+            std::fs::File::options().write(true).open(journal).unwrap().set_len(length as u64).unwrap();
             for entry in std::fs::read_dir(record.path()).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
                 if !["events.jsonl", "plan.json", "job.yaml"].contains(&name.as_str()) {
@@ -195,7 +219,131 @@ fn a_run_that_never_started_has_one_verdict() {
         }
         std::fs::remove_file(folder.at("out.txt")).unwrap();
     };
+    // Without any line, and with a torn first one.
+    assert_verdict(&|folder| damage(folder, 0), &verdict);
+    assert_verdict(&|folder| damage(folder, 40), &verdict);
+}
+
+/// Removes `result.json` of both records.
+fn remove_results(folder: &TestFolder) {
+    records(folder).iter().for_each(|record| std::fs::remove_file(record.path().join("result.json")).unwrap());
+}
+
+/// Changes a character in the line of both journals that has a text.
+fn forge(folder: &TestFolder, text: &'static str) {
+    for record in records(folder) {
+        let path = record.path().join("events.jsonl");
+        let journal = std::fs::read_to_string(&path).unwrap();
+        assert!(journal.contains(text), "{journal}");
+        std::fs::write(path, journal.replacen(text, &text.to_uppercase(), 1)).unwrap();
+    }
+}
+
+#[test]
+fn an_end_that_only_the_journal_has_is_one_verdict() {
+    let verdict = Verdict {
+        words: "result.json is missing; its journal is used instead, and `legwork show RUN --rebuild` writes it again",
+        codes: [0; 11],
+        // Those that could continue it write the file. It isn't needed to remove the record.
+        silent: &[2, 7, 8, 10],
+        outcome: "completed",
+    };
+    assert_verdict(&remove_results, &verdict);
+    let folder = folder();
+    remove_results(&folder);
+    let journal = records(&folder)[0].file("events.jsonl");
+    // The process was killed before it gave its answer.
+    let resumed = folder.legwork(&["resume", "job/k"]).run();
+    resumed.assert_code(0).assert_stdout("done\n").assert_stderr_contains("this run has ended before");
+    assert_eq!(records(&folder)[0].result()["outcome"], "completed");
+    assert_eq!(records(&folder)[0].file("events.jsonl"), journal, "it had ended, so nothing is added");
+}
+
+#[test]
+fn a_changed_journal_without_a_result_has_one_verdict() {
+    let verdict = Verdict {
+        words: "was changed after it was written (its checksum is wrong)",
+        codes: [0, 0, 2, 2, 0, 0, 1, 2, 5, 5, 0],
+        silent: &[],
+        outcome: "damaged",
+    };
+    let damage = |folder: &TestFolder| {
+        remove_results(folder);
+        forge(folder, "\"done\"");
+    };
     assert_verdict(&damage, &verdict);
+}
+
+#[test]
+fn a_changed_start_has_one_verdict() {
+    let verdict = Verdict {
+        words: "line 1 was changed after it was written (its checksum is wrong)",
+        codes: [0, 0, 2, 2, 2, 2, 1, 2, 5, 5, 0],
+        silent: &[],
+        outcome: "damaged",
+    };
+    assert_verdict(&|folder| forge(folder, "run_started"), &verdict);
+}
+
+#[test]
+fn another_format_of_the_journal_alone_has_one_verdict() {
+    let verdict = Verdict {
+        words: "the record's format is 9, and this legwork reads format 2",
+        codes: [0, 0, 2, 2, 2, 2, 1, 2, 2, 5, 0],
+        silent: &[],
+        outcome: "other_format",
+    };
+    let journal = |content: &mut Vec<u8>| {
+        let text = String::from_utf8(content.clone()).unwrap();
+        *content = text.replacen("\"format\":2", "\"format\":9", 1).into_bytes();
+    };
+    assert_verdict(&|folder| change(folder, "events.jsonl", journal), &verdict);
+}
+
+#[test]
+fn a_record_of_another_key_has_one_verdict() {
+    let verdict = Verdict {
+        words: "made on another machine or with another key",
+        codes: [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0],
+        // Who only reads it needs no key.
+        silent: &[0, 1, 2, 3, 4, 5, 6, 9, 10],
+        outcome: "completed",
+    };
+    let asked = Asked { record_key: Some("another key of this test"), ..ASKED };
+    assert_verdict_of(&asked, &|_| {}, &verdict);
+}
+
+#[test]
+fn a_previous_attempt_has_one_verdict() {
+    let verdict = Verdict {
+        words: "it is an earlier attempt of the run `",
+        codes: [0, 0, 0, 0, 0, 0, 0, 2, 5, 0, 0],
+        // It can be read as any other.
+        silent: &[0, 1, 2, 3, 4, 5, 6, 9, 10],
+        outcome: "completed",
+    };
+    let set_aside = |folder: &TestFolder| {
+        for (from, to) in [("k", "k.1"), ("map-rows/rows/1", "map-rows/rows/1.1")] {
+            std::fs::rename(folder.at("runs/job").join(from), folder.at("runs/job").join(to)).unwrap();
+        }
+    };
+    assert_verdict_of(&Asked { key: "k.1", row: "1.1", record_key: None }, &set_aside, &verdict);
+}
+
+#[test]
+fn the_record_of_another_run_has_one_verdict() {
+    let verdict = Verdict {
+        words: "it is the record of the run `",
+        codes: [0, 0, 0, 0, 0, 0, 0, 2, 5, 5, 0],
+        silent: &[0, 1, 2, 3, 4, 5, 6, 10],
+        outcome: "completed",
+    };
+    let moved = |folder: &TestFolder| {
+        for (from, to) in [("k", "other"), ("map-rows/rows/1", "map-rows/rows/2")] {
+            std::fs::rename(folder.at("runs/job").join(from), folder.at("runs/job").join(to)).unwrap();
+        }
+    };
+    assert_verdict_of(&Asked { key: "other", row: "2", record_key: None }, &moved, &verdict);
 }
 
 #[test]

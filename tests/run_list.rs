@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::in_parallel;
+use crate::support::journal::with_checksums;
 use crate::support::program::ProgramOutput;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
@@ -57,21 +58,26 @@ fn names(list: &[(String, String)]) -> Vec<&str> {
 
 #[test]
 fn the_time_of_a_killed_run_is_without_its_pauses() {
-    let folder = TestFolder::new();
+    let folder = scripted();
+    folder.legwork(&["run", "job.yaml", "--key", "killed"]).run().assert_code(0);
+    fs::remove_file(folder.at("runs/job/killed/result.json")).unwrap();
+    let journal = folder.read("runs/job/killed/events.jsonl");
+    let started: Value = serde_json::from_str(journal.lines().next().unwrap()).unwrap();
     let line = |time: &str, kind: &str, data: Value| {
         let at = format!("2026-01-01T{time}Z");
-        format!("{}\n", json!({ "seq": 1, "at": at, "agent": "parent", "type": kind, "data": data }))
+        let entry = json!({ "seq": 1, "at": at, "agent": "parent", "type": kind, "data": data }).to_string();
+        format!("{},\"sum\":\"\"}}\n", entry.strip_suffix('}').unwrap())
     };
     let resumed = json!({
         "version": "1", "workspace": "/w", "sandbox": "off", "commit": null, "last_seen": "2026-01-01T00:00:10Z",
     });
     let journal = [
-        line("00:00:00", "run_started", json!({ "format": 2 })),
+        line("00:00:00", "run_started", started["data"].clone()),
         line("00:00:04", "note_sent", json!({ "text": "Go on." })),
         line("01:00:00", "resumed", resumed),
         line("01:00:05", "note_sent", json!({ "text": "Go on." })),
     ];
-    folder.allow_forged_records().write("runs/job/killed/events.jsonl", journal.concat());
+    folder.allow_forged_records().write("runs/job/killed/events.jsonl", with_checksums(&journal.concat()));
     let listed = runs(&folder, &["--format", "json"]).assert_code(0).json();
     let run = &listed["runs"][0];
     assert_eq!((&run["outcome"], &run["duration_ms"]), (&json!("interrupted"), &json!(15_000)), "{run}");

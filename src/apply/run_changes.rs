@@ -52,7 +52,7 @@ impl RunChanges {
             }
         }
         // Nothing seals `result.json`, so the journal is asked as long as there is one.
-        let recorded = record.result.as_ref().filter(|_| summary.started.is_none()).map(|result| result.outcome);
+        let recorded = record.result().filter(|_| summary.started.is_none()).map(|result| result.outcome);
         let outcome = summary.result().map(|result| result.outcome).or(recorded);
         let started = summary.started.map(|(_, started)| started);
         // Without its journal, nothing is known about the changes of a run.

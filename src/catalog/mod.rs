@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::event::{CutOffRequests, Usage};
 use crate::map::MapFolder;
 use crate::record::{
-    MAP_FILE, Overview, ROWS, RowKind, RunRow, RunStatus, SeenLease, folders, is_set_aside, is_timestamp, read_overview,
+    MAP_FILE, Overview, ROWS, RowKind, RunRow, RunStatus, SeenLease, folders, is_timestamp, read_overview,
 };
 
 /// A record or a map.
@@ -29,6 +29,8 @@ pub struct Entry {
     pub folder: PathBuf,
     /// Since when it exists, if known: what the list is sorted by.
     pub since: Timestamp,
+    /// Whether it is an earlier attempt, which `--fresh` or `--retry` has kept under a number.
+    pub is_previous_attempt: bool,
     /// How commands are confined in it, if it is running: one tier for each run.
     pub sandboxes: Vec<String>,
     /// The records of a map's rows, newest first.
@@ -109,31 +111,27 @@ fn file_name(path: &Path) -> String {
 
 /// Reads the record in a folder, if it is one. Also returns the lease of a process on another machine.
 fn read(folder: &Path, job: &str, run: String, kind: RowKind, now: Timestamp) -> Option<(Entry, Option<SeenLease>)> {
-    let Overview { mut row, remote, sandbox } = read_overview(folder, false)?;
+    let Overview { mut row, remote, sandbox, previous_attempt_of } = read_overview(folder, false)?;
     let name = file_name(folder);
+    let is_previous_attempt = previous_attempt_of.is_some();
     // The earlier record of a key has the key's own name in it.
     row.key = match kind {
         RowKind::Run if is_timestamp(&name) => None,
-        _ if is_of_earlier_run(&row, folder) => Some(row.run_id.clone()),
-        _ => Some(name.clone()),
+        _ => Some(previous_attempt_of.unwrap_or_else(|| name.clone())),
     };
     row.kind = kind;
     row.run = run;
     row.job = job.to_owned();
     row.path = folder.to_string_lossy().into_owned();
     let since = row.started_at.or_else(|| time_of_id(&name)).or_else(|| modified(folder)).unwrap_or(Timestamp::MIN);
-    let mut entry = Entry { row, folder: folder.to_owned(), since, sandboxes: Vec::new(), rows: Vec::new() };
+    let mut entry =
+        Entry { row, folder: folder.to_owned(), since, is_previous_attempt, sandboxes: Vec::new(), rows: Vec::new() };
     if entry.row.status == RunStatus::Running {
         entry.set_running(now);
         // A run that is about to start has no event yet.
         entry.sandboxes.push(sandbox.unwrap_or_default());
     }
     Some((entry, remote))
-}
-
-/// Whether a record was set aside by `--fresh` or `--retry`.
-fn is_of_earlier_run(row: &RunRow, folder: &Path) -> bool {
-    !row.run_id.is_empty() && is_set_aside(&folder.with_file_name(&row.run_id), folder)
 }
 
 /// The time in the id of a run without a key.
@@ -164,7 +162,8 @@ fn map_entry(folder: &Path, job: &str, run: String) -> Entry {
     row.job = job.to_owned();
     row.path = folder.to_string_lossy().into_owned();
     let since = row.started_at.or_else(|| modified(folder)).unwrap_or(Timestamp::MIN);
-    Entry { row, folder: folder.to_owned(), since, sandboxes: Vec::new(), rows: Vec::new() }
+    let folder = folder.to_owned();
+    Entry { row, folder, since, is_previous_attempt: false, sandboxes: Vec::new(), rows: Vec::new() }
 }
 
 impl Entry {
@@ -178,16 +177,11 @@ impl Entry {
         (row.ended_at, row.exit_code, row.is_resumable) = (None, None, false);
     }
 
-    /// Whether the record has a number at its end, because its run was started again.
-    fn is_of_earlier_run(&self) -> bool {
-        is_of_earlier_run(&self.row, &self.folder)
-    }
-
     /// Fills in the figures of a map from its rows.
     fn add_up(&mut self, now: Timestamp) {
         sort(&mut self.rows);
         let mut counts: IndexMap<String, u64> = IndexMap::new();
-        for entry in self.rows.iter().filter(|entry| !entry.is_of_earlier_run()) {
+        for entry in self.rows.iter().filter(|entry| !entry.is_previous_attempt) {
             *counts.entry(entry.row.status.name()).or_default() += 1;
         }
         counts.sort_by(|one, number, other, count| {
@@ -221,7 +215,7 @@ impl Entry {
         };
         let is_readable = !matches!(row.status, RunStatus::Damaged | RunStatus::OtherFormat);
         let statuses: Vec<RunStatus> =
-            self.rows.iter().filter(|entry| !entry.is_of_earlier_run()).map(|entry| entry.row.status).collect();
+            self.rows.iter().filter(|entry| !entry.is_previous_attempt).map(|entry| entry.row.status).collect();
         let status = match statuses.as_slice() {
             _ if !is_readable => row.status,
             all if all.contains(&RunStatus::Running) => RunStatus::Running,

@@ -452,11 +452,11 @@ fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     let listed: HashSet<&String> = ids.iter().collect();
     let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
     // `map --retry` keeps the earlier records of rows, with a number after their names.
-    let is_set_aside = |id: &str| match read_row(&folder.join(id), id, None, &Prices::new()) {
-        RowReading::SetAside => true,
+    let is_previous_attempt = |id: &str| match read_row(&folder.join(id), id, None, &Prices::new()) {
+        RowReading::PreviousAttempt => true,
         RowReading::Row(..) | RowReading::Foreign(_) | RowReading::Absent => false,
     };
-    others.retain(|id| !(id.contains('.') && is_set_aside(id)));
+    others.retain(|id| !(id.contains('.') && is_previous_attempt(id)));
     others.sort();
     ids.extend(others);
     Ok(ids)

@@ -67,7 +67,7 @@ impl LoadedRun {
     fn read(folder: &Path, env: &CliEnv) -> Result<Self, Error> {
         let record = env.open_record(folder)?;
         let mut summary = RunModel::default();
-        let recorded_id = record.result.as_ref().map(|result| result.run_id.clone());
+        let recorded_id = record.result().map(|result| result.run_id.clone());
         let mut run_id = recorded_id.unwrap_or_else(|| folder.display().to_string());
         for agent in record.agents()? {
             for entry in record.entries(&agent)? {
@@ -92,7 +92,7 @@ impl LoadedRun {
         }
         tools.sort_by(|one, calls, other, other_calls| other_calls.cmp(calls).then_with(|| one.cmp(other)));
         let parent = summary.agents.remove(PARENT).unwrap_or_default();
-        let result = record.result.or_else(|| summary.result());
+        let result = record.state.into_result();
         let side = ComparedRun {
             run_id,
             job: record.plan.job.clone(),

@@ -10,14 +10,16 @@ use super::execute::{PrintedRun, RunSetup, connect_providers, execute_and_print,
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
+use super::run::print_ended;
 use super::sandbox_options::SandboxOptions;
 use crate::agent::{MapShare, RunGates};
 use crate::error::{ContinuedBy, Error, Obstacle};
 use crate::event::{PARENT, RunOptions};
 use crate::job::{GitAccess, Network};
 use crate::plan::Plan;
-use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResumedRecord, find_run, is_set_aside};
+use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResultSource, ResumedRecord, find_run, is_previous_attempt};
 use crate::reports;
+use crate::reports::record_files::write_reports;
 use crate::run::{Backends, OpenRecord, Prepared, Signals};
 use crate::run::{changed_secrets, copied, load_resume_state, other_commit, reached_limit};
 use crate::workspace_changes::has_tracked_files;
@@ -85,13 +87,26 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let has_key = key.is_some();
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
-            let record = record?;
+            let mut record = record?;
+            // The process was killed just before it completed the record and gave its answer.
+            if record.state.source() == Some(ResultSource::JournalForMissingFile) {
+                Recorder::rebuild(&folder, write_reports)?;
+                record = Record::open(&folder)?;
+                if !outcome.is_a_limit() {
+                    let mut files = options.files.prepare()?;
+                    options.files.check_result_option(&record.plan)?;
+                    files.open_folders()?;
+                    let next = NextCommand::resume(&options.set, &options.set_env, &record.plan.secret_inputs, has_key);
+                    let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
+                    return print_ended(&record, &printed, env);
+                }
+            }
             env.warn_of_defect(&record);
             let message = printable(&ended.to_string());
             if outcome.is_a_limit() {
                 env.console.eprint_problem(&message);
                 let state = load_resume_state(record.journals()?, &folder)?;
-                let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result));
+                let used = record.result().map_or(Ok(None), |result| state.used_limit(result));
                 if let Some(used) = used? {
                     let hint = cannot_continue(&folder, reached_limit(&used)).hint().unwrap_or_default();
                     env.console.eprint_problem(&format!("help:   {}", printable(&hint)));
@@ -103,7 +118,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
             let mut files = options.files.prepare()?;
             options.files.check_result_option(&record.plan)?;
             files.open_folders()?;
-            record.result.iter().try_for_each(|result| files.write(result, &folder, env))?;
+            record.result().map_or(Ok(()), |result| files.write(result, &folder, env))?;
             return Ok(ended.exit_code());
         }
         reopened => reopened?,
@@ -112,6 +127,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     if journals.get(PARENT).is_some_and(|entries| !entries.is_empty()) {
         env.warn_of_defect(&record);
     }
+    let recorded = record.state.into_result();
     let mut plan = record.plan;
     let servers = env.user_servers()?;
     for model in plan.models_mut() {
@@ -138,7 +154,7 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let files = OutputFileArgs { result, ..options.files.clone() };
     files.check_result_option(&plan)?;
     state.last_seen = last_seen;
-    let used = record.result.as_ref().map_or(Ok(None), |result| state.used_limit(result))?;
+    let used = recorded.as_ref().map_or(Ok(None), |result| state.used_limit(result))?;
     state.replace_limits(&mut plan, limits)?;
     if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
         return Err(cannot_continue(&folder, reached_limit(&used)));
@@ -199,7 +215,7 @@ pub(super) fn cannot_continue(record: &Path, obstacle: Obstacle) -> Error {
 /// The folder of all runs that contains a run folder: `JOB/RUN`, also if `--fresh` has added a number, or the record of a row,
 /// `JOB/MAP/rows/ROW`. For a record that was moved elsewhere, only the record itself: tools may use what is around it.
 pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
-    let is_named = folder.ends_with(run_id) || is_set_aside(&folder.with_file_name(run_id), folder);
+    let is_named = folder.ends_with(run_id) || is_previous_attempt(&folder.with_file_name(run_id), folder);
     let of_job = folder.parent().filter(|_| is_named).and_then(|parent| match parent.ends_with(job) {
         true => Some(parent),
         false => parent.parent().filter(|_| parent.ends_with(ROWS))?.parent().filter(|of_job| of_job.ends_with(job)),

@@ -12,7 +12,7 @@ use crate::error::{Error, Obstacle};
 use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
-use crate::record::{Record, Recorder, SetAside, new_run_id};
+use crate::record::{PreviousAttempt, Record, Recorder, new_run_id};
 use crate::reports::{self, PlanPreview};
 use crate::run::{KeyedRun, KeyedTarget, OpenRun, RunIdentity, keyed_folder, open_keyed_run, run_date};
 use crate::run::{OpenRecord, RunSecrets, Signals};
@@ -101,7 +101,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             make_workspace: &|| Ok(()),
             links_latest: true,
             is_row: false,
-            set_aside: options.fresh.then_some(SetAside::Any),
+            set_aside: options.fresh.then_some(PreviousAttempt::Any),
             now: started,
             key: job.record_key(&job.checked.workspace)?,
         };
@@ -171,8 +171,8 @@ fn run_with_key(
 }
 
 /// Prints the answer of a run that ended before.
-fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
-    let Some(result) = &record.result else {
+pub(super) fn print_ended(record: &Record, printed: &PrintedRun<'_>, env: &CliEnv) -> Result<u8, Error> {
+    let Some(result) = record.result() else {
         let why = "it has no result".to_owned();
         return Err(Error::NotARecord { path: record.folder.clone(), why });
     };

@@ -5,7 +5,7 @@ mod obstacle;
 use std::io;
 use std::path::PathBuf;
 
-pub use self::obstacle::{ContinuedBy, Obstacle};
+pub use self::obstacle::{ContinuedBy, OTHER_KEY, Obstacle, previous_attempt_of, record_of};
 use crate::diagnostic::Diagnostic;
 use crate::event::{FORMAT, Outcome};
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE};

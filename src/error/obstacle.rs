@@ -5,6 +5,19 @@ use std::path::{Path, PathBuf};
 use crate::plan::diff::PlanChange;
 use crate::text::shell_words::shell_quote;
 
+/// The verdict on a record that was made elsewhere, where one of ours is needed.
+pub const OTHER_KEY: &str = "this record was made on another machine or with another key";
+
+/// The verdict on the record of the run with this id, where another one is needed.
+pub fn record_of(run_id: &str) -> String {
+    format!("it is the record of the run `{run_id}`")
+}
+
+/// The verdict on an earlier attempt of the run with this id, where another record is needed.
+pub fn previous_attempt_of(run_id: &str) -> String {
+    format!("it is an earlier attempt of the run `{run_id}`")
+}
+
 /// Why a record may not continue.
 #[derive(Debug)]
 pub enum Obstacle {
@@ -15,6 +28,11 @@ pub enum Obstacle {
     },
     /// It is the record of another run.
     OtherRun {
+        /// The id of that run.
+        run_id: String,
+    },
+    /// It is an earlier attempt of a run, which was started again.
+    PreviousAttempt {
         /// The id of that run.
         run_id: String,
     },
@@ -76,8 +94,9 @@ impl Obstacle {
     pub(super) fn message(&self, record: &Path) -> String {
         let path = record.display();
         match self {
-            Self::Foreign { .. } => format!("{path}: this record was made on another machine or with another key"),
-            Self::OtherRun { run_id } => format!("{path} isn't the record of this run, but of the run `{run_id}`"),
+            Self::Foreign { .. } => format!("{path}: {OTHER_KEY}"),
+            Self::OtherRun { run_id } => format!("{path}: {}", record_of(run_id)),
+            Self::PreviousAttempt { run_id } => format!("{path}: {}", previous_attempt_of(run_id)),
             Self::Copied { original } => {
                 format!("{path}: this is a copy of the record {}, which still exists", original.display())
             }
@@ -121,7 +140,7 @@ impl Obstacle {
                     "Check what its plan permits, then {trust}. Machines that share runs need the same LEGWORK_RECORD_KEY."
                 )
             }
-            Self::OtherRun { .. } => "Move it away, or choose another name.".to_owned(),
+            Self::OtherRun { .. } | Self::PreviousAttempt { .. } => "Move it away, or choose another name.".to_owned(),
             Self::Copied { original } => format!(
                 "Resume the original: legwork resume {}. {resume} --force` resumes the copy as well, and the remaining work is \
                  done twice.",
@@ -176,6 +195,7 @@ mod tests {
                 Obstacle::Foreign { has_ended: false },
                 Obstacle::Foreign { has_ended: true },
                 Obstacle::OtherRun { run_id: "other".to_owned() },
+                Obstacle::PreviousAttempt { run_id: "other".to_owned() },
                 Obstacle::Copied { original: "runs/job/k".into() },
                 Obstacle::OtherCommit { now, then },
                 Obstacle::ChangedSecrets { names: vec!["TOKEN".to_owned()] },

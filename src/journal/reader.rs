@@ -124,16 +124,39 @@ impl<R: BufRead> JournalReader<R> {
         Ok(Some(entry))
     }
 
-    /// Verifies a line and returns its entry, the part before the checksum, and the checksum.
-    fn decode<'l>(&self, line: &'l [u8]) -> Result<(JournalEntry, &'l str, &'l str), JournalError> {
+    /// Verifies a line and returns the part before the checksum, and the checksum.
+    fn verify<'l>(&self, line: &'l [u8]) -> Result<(&'l str, &'l str), JournalError> {
         let line = str::from_utf8(line).map_err(|_| self.modified("it isn't UTF-8"))?;
         let (body, sum) = split_checksum(line).ok_or_else(|| self.modified("it has no checksum"))?;
         if checksum(&self.sum, body) != sum {
             return Err(self.modified("its checksum is wrong"));
         }
+        Ok((body, sum))
+    }
+
+    /// Verifies a line and returns its entry, the part before the checksum, and the checksum.
+    fn decode<'l>(&self, line: &'l [u8]) -> Result<(JournalEntry, &'l str, &'l str), JournalError> {
+        let (body, sum) = self.verify(line)?;
         let entry = JournalEntry::from_json(&[body, "}"].concat())
             .map_err(|error| JournalError::Unrecognized { line: self.line, why: error.to_string() })?;
         Ok((entry, body, sum))
+    }
+
+    /// Verifies the first line without reading what it says. Without one, it is incomplete.
+    pub(crate) fn verify_first_line(mut self) -> Result<(), JournalError> {
+        self.line = 1;
+        let mut line = Vec::new();
+        self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
+        if line.len() as u64 == MAX_LINE_BYTES {
+            return Err(self.modified("it is too long for a journal entry"));
+        }
+        if line.pop_if(|last| *last == b'\n').is_none() {
+            return Err(JournalError::Torn { line: 1 });
+        }
+        match other_format(&line) {
+            Some((format, version)) => Err(JournalError::OtherFormat { format, version }),
+            None => self.verify(&line).map(drop),
+        }
     }
 
     fn modified(&self, why: &str) -> JournalError {

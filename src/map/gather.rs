@@ -103,8 +103,8 @@ pub fn gather(
     }
     for id in ids.iter().filter(|id| !expected.contains(id.as_str())) {
         let path = gathering.rows[id].first().map(|found| gathering.shown(found, id));
-        let is_set_aside = gathering.take_row(id, &mut tables, prices).map_err(write_error)?;
-        if wanted.is_some() && !is_set_aside {
+        let is_previous_attempt = gathering.take_row(id, &mut tables, prices).map_err(write_error)?;
+        if wanted.is_some() && !is_previous_attempt {
             gathering.problem(ProblemKind::Unexpected, Some(id), path, "the row isn't in the rows file".to_owned());
         }
     }
@@ -352,7 +352,7 @@ impl Gathering {
                             self.problem(ProblemKind::Foreign, Some(id), Some(shown), why);
                             continue;
                         }
-                        RowReading::SetAside => {
+                        RowReading::PreviousAttempt => {
                             set_aside += 1;
                             continue;
                         }

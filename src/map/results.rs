@@ -182,7 +182,7 @@ impl Results {
                 self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
                 MapRow::new(id, RowState::Damaged)
             }
-            RowReading::SetAside => {
+            RowReading::PreviousAttempt => {
                 let why = "it is an earlier record of another row".to_owned();
                 self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
                 MapRow::new(id, RowState::Damaged)

@@ -1,7 +1,6 @@
 //! Reads the record of one row into a row of a table: from `result.json`, or else from the journal.
 
 use std::fs;
-use std::io::{self, BufReader};
 use std::path::Path;
 
 use indexmap::IndexMap;
@@ -11,16 +10,10 @@ use serde_json::Value;
 
 use super::tables::{MapRow, ProblemKind, RowState};
 use crate::error::other_format;
-use crate::event::{CutOffRequests, ErrorInfo, Event, Outcome, PARENT, RunModel, Usage, is_agent_id};
-use crate::journal::{JournalError, JournalReader, journal_file};
+use crate::event::{CutOffRequests, ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Usage};
 use crate::pricing::{Prices, round_usd};
-use crate::record::{
-    FileDefect, LOST_START, RESULT_FILE, has_lost_start, is_set_aside, open_file, read_result, read_versioned,
-    used_instead,
-};
+use crate::record::{Depth, RecordQuery, RecordReading, RecordState, read_versioned};
 
-/// The largest journal that is read, in bytes.
-const MAX_JOURNAL_BYTES: u64 = 2 << 30;
 /// The most entries of a record's folder that are looked at.
 const MAX_LISTED: usize = 100;
 
@@ -30,7 +23,7 @@ pub enum RowReading {
     /// A record of the row, and what is wrong with it, if anything.
     Row(Box<MapRow>, Option<(ProblemKind, String)>),
     /// An earlier record of another row, which was set aside under a number.
-    SetAside,
+    PreviousAttempt,
     /// Something else, and why it isn't a record of the row.
     Foreign(String),
     /// Nothing.
@@ -40,34 +33,58 @@ pub enum RowReading {
 /// Reads the record of a row. `job` is the name of the map's job, if it is known. `prices` are for the cost of a run that hasn't
 /// ended.
 pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> RowReading {
-    match fs::symlink_metadata(record) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return RowReading::Absent,
-        Err(error) => return damaged(id, format!("its folder can't be read: {error}")),
-        Ok(found) if found.is_symlink() => return RowReading::Foreign("it is a symbolic link".to_owned()),
-        Ok(found) if !found.is_dir() => return RowReading::Foreign("it isn't a folder".to_owned()),
-        Ok(_) => {}
-    }
-    let result = match read_result(record) {
-        Ok(result) => result,
-        Err(FileDefect::OtherFormat(format)) => return RowReading::Foreign(other_format(format)),
-        Err(FileDefect::Unreadable(why)) => {
-            return without_result(record, id, job, prices, Some(format!("{RESULT_FILE} {why}")));
+    let mut used = RunUse::new(prices);
+    let query = RecordQuery { run_id: Some(id), job, ..RecordQuery::new(record, Depth::Full) };
+    let reading = match query.read(&mut |model, entry| used.add(model, entry)) {
+        Ok(reading) => reading,
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            return damaged(id, format!("{error}{cause}"));
         }
     };
-    let Some(result) = result else { return without_result(record, id, job, prices, None) };
-    if let Some(other) = other_run(record, id, job, &result.run_id, &result.job) {
-        return other;
+    let RecordReading { state, defect, start, plan, is_torn } = reading;
+    match state {
+        RecordState::Absent if !record.exists() => RowReading::Absent,
+        // The job and the plan are written before the journal.
+        RecordState::Absent | RecordState::NotStarted if is_fresh(record) => {
+            RowReading::Row(Box::new(MapRow::new(id, RowState::Unfinished)), None)
+        }
+        RecordState::Absent | RecordState::NotStarted => {
+            RowReading::Foreign("it isn't a run's record: it has no journal".to_owned())
+        }
+        RecordState::PreviousAttempt(..) => RowReading::PreviousAttempt,
+        RecordState::Foreign(mismatch, _) => RowReading::Foreign(mismatch.to_string()),
+        RecordState::OtherFormat { format, .. } => RowReading::Foreign(other_format(format)),
+        RecordState::Damaged(damage) => damaged(id, damage.to_string()),
+        RecordState::Ended { result, .. } if result.exit_code != exit_code(result.outcome, result.exit_code) => {
+            let (outcome, code) = (result.outcome, result.exit_code);
+            damaged(id, format!("result.json says `{outcome}` with the exit code {code}"))
+        }
+        RecordState::Ended { result, .. } => {
+            let lost = |defect| (ProblemKind::Torn, defect);
+            let (inputs, problem) = match plan.map_or_else(|| planned_inputs(record), |plan| Ok(plan.inputs)) {
+                Ok(inputs) => (inputs, defect.map(lost)),
+                Err(why) => (IndexMap::new(), Some(lost(format!("{why}, so its inputs aren't known")))),
+            };
+            RowReading::Row(Box::new(MapRow::ended(id, inputs, *result)), problem)
+        }
+        RecordState::Running | RecordState::Interrupted => {
+            let row = MapRow {
+                inputs: plan.map(|plan| plan.inputs).unwrap_or_default(),
+                turns: used.turns,
+                tool_calls: used.tool_calls,
+                usage: used.usage,
+                cost_usd: used.cost_usd.map(round_usd),
+                cut_off_requests: used.cut_off_requests(),
+                started_at: start.map(|start| start.at),
+                ..MapRow::new(id, RowState::Unfinished)
+            };
+            let torn = is_torn.then(|| {
+                "the last line of its journal is incomplete, because the run was killed; it can be resumed".to_owned()
+            });
+            RowReading::Row(Box::new(row), defect.or(torn).map(|why| (ProblemKind::Torn, why)))
+        }
     }
-    if result.exit_code != exit_code(result.outcome, result.exit_code) {
-        let (outcome, code) = (result.outcome, result.exit_code);
-        return damaged(id, format!("result.json says `{outcome}` with the exit code {code}"));
-    }
-    let (inputs, problem) = match read_inputs(record) {
-        Ok(inputs) if has_lost_start(record) => (inputs, Some((ProblemKind::Torn, LOST_START.to_owned()))),
-        Ok(inputs) => (inputs, None),
-        Err(why) => (IndexMap::new(), Some((ProblemKind::Torn, format!("{why}, so its inputs aren't known")))),
-    };
-    RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
 }
 
 /// The exit code that belongs to an outcome. That of an interrupted run depends on the signal.
@@ -78,72 +95,10 @@ fn exit_code(outcome: Outcome, recorded: u8) -> u8 {
     }
 }
 
-/// What a record is that isn't that of the row.
-fn other_run(record: &Path, id: &str, job: Option<&str>, run_id: &str, recorded_job: &str) -> Option<RowReading> {
-    if let Some(job) = job.filter(|job| *job != recorded_job) {
-        return Some(RowReading::Foreign(format!("it is a record of the job `{recorded_job}` instead of `{job}`")));
-    }
-    match run_id == id {
-        true => None,
-        false if is_set_aside(&record.with_file_name(run_id), record) => Some(RowReading::SetAside),
-        false => Some(RowReading::Foreign(format!("it is the record of the run `{run_id}`"))),
-    }
-}
-
 fn damaged(id: &str, why: String) -> RowReading {
     let error = ErrorInfo { code: RowState::Damaged.name().to_owned(), message: why.clone(), hint: None };
     let row = MapRow { error: Some(error), ..MapRow::new(id, RowState::Damaged) };
     RowReading::Row(Box::new(row), Some((ProblemKind::Damaged, why)))
-}
-
-/// Reads a record without a usable result from its journal. `defect` says why `result.json` can't be used, if there is one.
-fn without_result(record: &Path, id: &str, job: Option<&str>, prices: &Prices, defect: Option<String>) -> RowReading {
-    let mut journal = Journal::new(prices);
-    let end = journal.read_all(record);
-    if let Err(JournalFailure::OtherFormat(format)) = end {
-        return RowReading::Foreign(other_format(format));
-    }
-    let Some((started_at, started)) = journal.summary.started.take() else {
-        return match (end, defect) {
-            (Err(JournalFailure::Invalid(why)), _) => damaged(id, why),
-            (_, Some(defect)) => damaged(id, defect),
-            // The job and the plan are written before the journal.
-            _ if is_fresh(record) => RowReading::Row(Box::new(MapRow::new(id, RowState::Unfinished)), None),
-            _ => RowReading::Foreign("it isn't a run's record: it has no journal".to_owned()),
-        };
-    };
-    if let Some(other) = other_run(record, id, job, &started.run_id, &started.job) {
-        return other;
-    }
-    let inputs = started.plan.inputs.clone();
-    journal.summary.started = Some((started_at, started));
-    if let Err(JournalFailure::Invalid(why)) = end {
-        return damaged(id, why);
-    }
-    let torn = journal.is_torn.then(|| {
-        let why = "the last line of its journal is incomplete, because the run was killed; it can be resumed";
-        (ProblemKind::Torn, why.to_owned())
-    });
-    match journal.summary.result() {
-        Some(result) => {
-            let problem = defect.map(|defect| (ProblemKind::Torn, used_instead(&defect)));
-            RowReading::Row(Box::new(MapRow::ended(id, inputs, result)), problem)
-        }
-        None => {
-            let row = MapRow {
-                inputs,
-                turns: journal.turns,
-                tool_calls: journal.tool_calls,
-                usage: journal.usage,
-                cost_usd: journal.cost_usd.map(round_usd),
-                cut_off_requests: journal.cut_off_requests,
-                started_at: Some(started_at),
-                ..MapRow::new(id, RowState::Unfinished)
-            };
-            let defect = defect.map(|defect| (ProblemKind::Torn, format!("{defect}, and its journal has no end")));
-            RowReading::Row(Box::new(row), defect.or(torn))
-        }
-    }
 }
 
 /// Whether a folder has at most what a run leaves that was killed before its first event.
@@ -157,28 +112,21 @@ fn is_fresh(record: &Path) -> bool {
     listing.into_iter().all(|entry| is_ours(&entry.file_name().to_string_lossy()))
 }
 
-/// The values of the inputs, from `plan.json` or else from the journal's first entry.
-fn read_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
+/// The values of the inputs in `plan.json`, of a run whose journal has no start.
+fn planned_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
     #[derive(Deserialize)]
     struct PlanInputs {
         inputs: IndexMap<String, Value>,
     }
-    let why = match read_versioned::<PlanInputs>(record, "plan.json") {
-        Ok(Some(plan)) => return Ok(plan.inputs),
-        Ok(None) => "is missing".to_owned(),
-        Err(defect) => defect.to_string(),
-    };
-    let file = open_file(record, &journal_file(PARENT), MAX_JOURNAL_BYTES);
-    let first = file.ok().and_then(|file| JournalReader::new(BufReader::new(file)).next()?.ok());
-    match first.map(|entry| entry.event) {
-        Some(Event::RunStarted(started)) => Ok(started.plan.inputs),
-        _ => Err(format!("plan.json {why}")),
+    match read_versioned::<PlanInputs>(record, "plan.json") {
+        Ok(Some(plan)) => Ok(plan.inputs),
+        Ok(None) => Err("plan.json is missing".to_owned()),
+        Err(defect) => Err(format!("plan.json {defect}")),
     }
 }
 
-/// What the journals of a run say.
-struct Journal<'a> {
-    summary: RunModel,
+/// What a run that hasn't ended has used by now, as its journals say.
+struct RunUse<'a> {
     turns: u32,
     tool_calls: u64,
     usage: Usage,
@@ -186,34 +134,39 @@ struct Journal<'a> {
     cost_usd: Option<f64>,
     cut_off_requests: CutOffRequests,
     prices: &'a Prices,
-    is_torn: bool,
+    /// The agent whose journal is being read, the fallback that it asked last, and its open request.
+    agent: String,
+    fallback: Option<String>,
+    open: Option<CutOffRequests>,
 }
 
-/// Why a journal can't be used.
-enum JournalFailure {
-    OtherFormat(u64),
-    Invalid(String),
-}
-
-impl<'a> Journal<'a> {
+impl<'a> RunUse<'a> {
     fn new(prices: &'a Prices) -> Self {
         Self {
-            summary: RunModel::default(),
             turns: 0,
             tool_calls: 0,
             usage: Usage::default(),
             cost_usd: Some(0.0),
             cut_off_requests: CutOffRequests::NONE,
             prices,
-            is_torn: false,
+            agent: PARENT.to_owned(),
+            fallback: None,
+            open: None,
         }
     }
 
-    /// Counts what a request of an agent has used.
-    fn count(&mut self, agent: &str, fallback: Option<&str>, used: Usage, at: Timestamp) {
+    /// The requests that have no answer.
+    fn cut_off_requests(&self) -> CutOffRequests {
+        let mut all = self.cut_off_requests;
+        all += self.open.unwrap_or_default();
+        all
+    }
+
+    /// Counts what a request of the agent has used.
+    fn count(&mut self, model: &RunModel, used: Usage, at: Timestamp) {
         self.usage += used;
-        let planned = self.summary.started.as_ref().and_then(|(_, started)| started.plan.agent(agent));
-        let model = planned.map(|planned| planned.model_named(fallback));
+        let planned = model.started.as_ref().and_then(|(_, started)| started.plan.agent(&self.agent));
+        let model = planned.map(|planned| planned.model_named(self.fallback.as_deref()));
         let cost = match model {
             _ if used == Usage::default() => Some(0.0),
             Some(model) if model.is_scripted() => Some(0.0),
@@ -223,73 +176,38 @@ impl<'a> Journal<'a> {
         self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
     }
 
-    /// Reads the parent's journal and those of its subagents.
-    fn read_all(&mut self, record: &Path) -> Result<(), JournalFailure> {
-        let mut children = Vec::new();
-        self.read(record, PARENT, &mut children)?;
-        if self.summary.result().is_none() {
-            for child in children {
-                self.read(record, &child, &mut Vec::new())?;
-            }
+    /// Takes the next entry. The journals are read one after the other.
+    fn add(&mut self, model: &RunModel, entry: &JournalEntry) {
+        if entry.agent != self.agent {
+            self.agent.clone_from(&entry.agent);
+            self.cut_off_requests += self.open.take().unwrap_or_default();
+            self.fallback = None;
         }
-        Ok(())
-    }
-
-    fn read(&mut self, record: &Path, agent: &str, children: &mut Vec<String>) -> Result<(), JournalFailure> {
-        let name = journal_file(agent);
-        let file = match open_file(record, &name, MAX_JOURNAL_BYTES) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(JournalFailure::Invalid(format!("{name} can't be read: {error}"))),
-        };
-        // The fallback that was asked last.
-        let mut fallback = None;
-        let mut open = None;
-        for entry in JournalReader::new(BufReader::with_capacity(64 << 10, file)) {
-            let entry = match entry {
-                Ok(entry) if entry.agent == agent => entry,
-                Ok(_) => return Err(JournalFailure::Invalid(format!("{name} has another agent's events"))),
-                Err(JournalError::Torn { .. }) => {
-                    self.is_torn = true;
-                    break;
-                }
-                Err(JournalError::OtherFormat { format, .. }) => return Err(JournalFailure::OtherFormat(format)),
-                Err(error) => return Err(JournalFailure::Invalid(format!("{name}: {error}"))),
-            };
-            if agent == PARENT {
-                self.summary.apply(&entry.agent, &entry.event, entry.at);
+        let is_parent = self.agent == PARENT;
+        match &entry.event {
+            Event::RequestStarted(request) => {
+                self.fallback.clone_from(&request.model);
+                let most = CutOffRequests::one(request.reserved_tokens, request.reserved_cost_usd);
+                self.cut_off_requests += self.open.replace(most).unwrap_or_default();
             }
-            match &entry.event {
-                Event::RequestStarted(request) => {
-                    fallback.clone_from(&request.model);
-                    let most = CutOffRequests::one(request.reserved_tokens, request.reserved_cost_usd);
-                    self.cut_off_requests += open.replace(most).unwrap_or_default();
-                }
-                Event::CallStarted(started) => {
-                    self.tool_calls += u64::from(agent == PARENT);
-                    let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
-                    children.extend(child.cloned());
-                }
-                Event::Retrying(event) => self.count(agent, fallback.as_deref(), event.retry.usage, entry.at),
-                Event::RequestFailed(event) => {
-                    open = None;
-                    self.count(agent, fallback.as_deref(), event.usage, entry.at);
-                }
-                Event::RequestInterrupted(event) => {
-                    open = None;
-                    self.count(agent, fallback.as_deref(), event.usage, entry.at);
-                }
-                Event::ReplyReceived(received) => {
-                    open = None;
-                    self.count(agent, fallback.as_deref(), received.reply.usage, entry.at);
-                    if agent == PARENT {
-                        self.turns = self.turns.max(received.turn);
-                    }
-                }
-                _ => {}
+            Event::CallStarted(_) => self.tool_calls += u64::from(is_parent),
+            Event::Retrying(event) => self.count(model, event.retry.usage, entry.at),
+            Event::RequestFailed(event) => {
+                self.open = None;
+                self.count(model, event.usage, entry.at);
             }
+            Event::RequestInterrupted(event) => {
+                self.open = None;
+                self.count(model, event.usage, entry.at);
+            }
+            Event::ReplyReceived(received) => {
+                self.open = None;
+                self.count(model, received.reply.usage, entry.at);
+                if is_parent {
+                    self.turns = self.turns.max(received.turn);
+                }
+            }
+            _ => {}
         }
-        self.cut_off_requests += open.unwrap_or_default();
-        Ok(())
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::error::{Error, Obstacle};
-use crate::event::{Event, Outcome, PARENT, RunResult};
+use crate::error::{Error, Obstacle, previous_attempt_of};
+use crate::event::{Outcome, RunResult};
 use crate::exit_code::{EXIT_FAILED, EXIT_LIMIT};
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan, SecretInputs};
-use crate::record::{Record, is_set_aside};
+use crate::record::{Depth, Mismatch, Record, RecordQuery, RecordState, ResultSource};
 use crate::redaction::Redactor;
 use crate::run::{CheckedJob, RecordedRun, ResumeState, plan_differences};
 
@@ -66,26 +66,24 @@ pub fn row_state(
     redactor: &Redactor,
     key: Option<&RecordKey>,
 ) -> Result<RowState, Error> {
-    let record = match Record::open(folder) {
-        Ok(record) => record,
+    let query = RecordQuery { run_id: Some(id), key, ..RecordQuery::new(folder, Depth::Summary) };
+    let reading = query.read(&mut |_, _| {})?;
+    let is_foreign = match &reading.state {
         // A process was killed before its run started, or a power failure has taken the start away.
-        Err(Error::NotARecord { .. }) if !Record::has_started(folder) => return Ok(RowState::New),
-        Err(error) => return Err(error),
+        RecordState::Absent | RecordState::NotStarted => return Ok(RowState::New),
+        RecordState::PreviousAttempt(run_id, _) => return Err(not_a_record(folder, previous_attempt_of(run_id))),
+        // Its answer is used, and a warning says so.
+        RecordState::Foreign(Mismatch::OtherKey, _) => true,
+        RecordState::Foreign(mismatch, _) => return Err(not_a_record(folder, mismatch.to_string())),
+        _ => false,
     };
-    let first = record.entries(PARENT).ok().and_then(|mut entries| Some((entries.next()?.ok()?, entries)));
-    let started = match &first {
-        Some((first, _)) => match &first.event {
-            Event::RunStarted(started) => Some((started, first.at)),
-            _ => return Err(not_a_record(folder, "its journal doesn't start with the start of a run".to_owned())),
-        },
-        None => None,
-    };
-    let recorded = match (started, &record.result) {
-        (Some((started, at)), _) => RecordedRun {
+    let record = Record::from_reading(folder, reading, false)?.undamaged()?;
+    let recorded = match (&record.start, record.result()) {
+        (Some(start), _) => RecordedRun {
             plan: &record.plan,
-            run_id: &started.run_id,
-            job_file: Some(&started.job_file),
-            started_at: at,
+            run_id: &start.run_id,
+            job_file: Some(&start.job_file),
+            started_at: start.at,
         },
         // The start of its journal is lost, but the run has ended.
         (None, Some(result)) => {
@@ -93,27 +91,15 @@ pub fn row_state(
         }
         (None, None) => return Ok(RowState::New),
     };
-    let run_id = recorded.run_id;
-    if run_id != id {
-        return Err(not_a_record(
-            folder,
-            match is_set_aside(&folder.with_file_name(run_id), folder) {
-                true => format!("it is an earlier record of the row `{run_id}`"),
-                false => format!("it is the record of the run `{run_id}`"),
-            },
-        ));
-    }
     let changes = plan_differences(job, inputs, redactor, &recorded)?;
-    let has_ended = record.result.as_ref().is_some_and(|result| has_ended(&record, result));
+    // Without its `result.json`, the run is opened again, which writes the file.
+    let has_ended = record.state.source().is_some_and(|source| source != ResultSource::JournalForMissingFile)
+        && record.result().is_some_and(|result| has_ended(&record, result));
     if !changes.is_empty() {
         return Ok(RowState::CannotContinue(Obstacle::OtherPlan { changes }));
     }
-    Ok(match record.result {
-        Some(result) if has_ended => {
-            let is_sealed_by = |key| first.as_ref().is_some_and(|(_, entries)| entries.is_sealed_by(key));
-            let is_foreign = key.is_some_and(|key| !is_sealed_by(key));
-            RowState::Ended { result: Box::new(result), is_foreign, defect: record.defect }
-        }
+    Ok(match record.state.into_result() {
+        Some(result) if has_ended => RowState::Ended { result: Box::new(result), is_foreign, defect: record.defect },
         _ => RowState::GoesOn,
     })
 }
@@ -144,5 +130,5 @@ pub fn needs_no_workspace(folder: &Path) -> bool {
 
 fn ended_result(folder: &Path) -> Option<RunResult> {
     let record = Record::open(folder).ok()?;
-    record.result.clone().filter(|result| has_ended(&record, result))
+    record.result().filter(|result| has_ended(&record, result)).cloned()
 }

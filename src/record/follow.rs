@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::files::open_file;
+use super::journal_files::{MAX_JOURNAL_BYTES, journal_error};
 use super::lease::SeenLease;
 use super::lock::is_locked;
-use super::read::journal_error;
-use super::state::MAX_JOURNAL_BYTES;
 use crate::error::Error;
 use crate::event::JournalEntry;
 use crate::journal::{JournalError, JournalReader, journal_file};

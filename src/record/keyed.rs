@@ -17,13 +17,12 @@ use super::files::{
     is_of_file_system, remove_temporary_files,
 };
 use super::lock::RecordLock;
-use super::read::{Record, first_event};
+use super::read::Record;
 use super::recorder::{Recorder, check_latest, create_job_dir, record_error, reserve_disk_space};
-use super::resume::ResumedRecord;
-use super::resume::lines_lost;
-use super::state::{LOST_START, read_result};
+use super::resume::{ResumedRecord, lines_lost};
+use super::state::{Depth, LOST_START, RecordQuery, RecordReading, RecordState, ResultSource};
 use crate::error::Error;
-use crate::event::{Outcome, PARENT, RunStarted};
+use crate::event::{Outcome, PARENT};
 use crate::journal::{RecordKey, journal_file};
 use crate::workspace::open_root::OpenRoot;
 
@@ -44,14 +43,8 @@ pub enum KeyedRecord {
 /// A record in which a run has started.
 #[derive(Debug)]
 pub struct StartedRecord {
-    /// The record.
+    /// The record. It was asked whether it is that of this run and was made with our key.
     pub record: Record,
-    /// The first event of the run.
-    pub started: RunStarted,
-    /// When the run started.
-    pub started_at: Timestamp,
-    /// Whether the record was made with our key.
-    pub has_our_key: bool,
     /// `None` if the run is final.
     lock: Option<RecordLock>,
     key: Option<RecordKey>,
@@ -59,7 +52,7 @@ pub struct StartedRecord {
 
 /// A run that is to start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetAside {
+pub enum PreviousAttempt {
     /// Whatever has run.
     Any,
     /// The run that ended at this time, and not one that another process has started since.
@@ -78,7 +71,7 @@ pub struct KeyedPath<'a> {
     /// Whether a limit may be raised, so that a run that ended at one can continue.
     pub raises_a_limit: bool,
     /// Which run is set aside if it has started: its record gets the next free number at the end of its name.
-    pub set_aside: Option<SetAside>,
+    pub set_aside: Option<PreviousAttempt>,
     /// Seals the record.
     pub key: Option<RecordKey>,
     /// Completes the record of a run whose process was killed at its end.
@@ -103,10 +96,12 @@ impl KeyedRecord {
                 }
                 Err(error) => return Err(record_error(folder)(error)),
             }
-            if !path.sets_aside()
-                && let Some(ended) = path.read_ended()?
-            {
-                return Ok(Self::Started(Box::new(ended)));
+            // This needs no lock: the result is written last, and then nothing changes any more.
+            if fs::symlink_metadata(folder.join(RESULT_FILE)).is_ok() {
+                let reading = path.read(false)?;
+                if !path.sets_aside(&reading.state) && path.is_final(&reading.state) {
+                    return path.started(reading, None);
+                }
             }
             let lock = match RecordLock::take(folder) {
                 Ok(lock) if lock.is_of(folder) => lock,
@@ -115,39 +110,32 @@ impl KeyedRecord {
                 // It was moved or removed in the meantime.
                 Ok(_) => continue,
             };
-            match first_event(folder) {
-                Ok(None) => {
-                    let lost = lock.lease.flushed().into_iter().find(|(_, flushed)| *flushed > 0);
-                    let has_ended = !matches!(read_result(folder), Ok(None));
-                    match lost {
-                        lost if path.sets_aside() && (has_ended || lost.is_some()) => {
-                            set_aside(folder, lock)?;
-                            continue;
-                        }
+            let reading = path.read(true)?;
+            let sets_aside = path.sets_aside(&reading.state);
+            match reading.state.own() {
+                RecordState::Absent | RecordState::NotStarted => {
+                    match lock.lease.flushed().into_iter().find(|(_, flushed)| *flushed > 0) {
+                        Some(_) if sets_aside => drop(set_aside(folder, lock)?),
                         None => return path.start(lock).map(Box::new).map(Self::New),
                         Some((agent, flushed)) => {
-                            let record = folder.to_owned();
-                            return Err(lines_lost(record, journal_file(&agent), 0, flushed));
+                            return Err(lines_lost(folder.to_owned(), journal_file(&agent), 0, flushed));
                         }
                     }
                 }
                 // Also a record that can't be read.
-                Ok(_) | Err(Error::NotARecord { .. } | Error::OtherFormat { .. }) if path.sets_aside() => {
-                    set_aside(folder, lock)?;
-                    continue;
+                _ if sets_aside => drop(set_aside(folder, lock)?),
+                RecordState::Ended { result, source: ResultSource::JournalForMissingFile }
+                    if !result.outcome.can_be_resumed() =>
+                {
+                    Recorder::complete_ended(folder, lock, path.write_reports)?;
                 }
-                Ok(_) => {}
-                Err(error) => return Err(error),
-            }
-            let Some(lock) = Recorder::complete_ended(folder, lock, path.write_reports)? else { continue };
-            return match path.read_ended()? {
                 // It has ended in the meantime.
-                Some(ended) => {
+                state if path.is_final(state) => {
                     lock.lease.release();
-                    Ok(Self::Started(Box::new(ended)))
+                    return path.started(reading, None);
                 }
-                None => path.read(Some(lock))?.map(Box::new).map(Self::Started).ok_or_else(|| path.vanished()),
-            };
+                _ => return path.started(reading, Some(lock)),
+            }
         }
         Err(path.vanished())
     }
@@ -155,13 +143,19 @@ impl KeyedRecord {
 
 impl KeyedPath<'_> {
     /// Whether the run that the record has now is set aside.
-    fn sets_aside(&self) -> bool {
+    fn sets_aside(&self, state: &RecordState) -> bool {
         match self.set_aside {
             None => false,
-            Some(SetAside::Any) => true,
-            Some(SetAside::EndedAt(at)) => Record::open(self.folder)
-                .is_ok_and(|record| record.result.is_some_and(|result| result.finished_at == at)),
+            Some(PreviousAttempt::Any) => true,
+            Some(PreviousAttempt::EndedAt(at)) => state.result().is_some_and(|result| result.finished_at == at),
         }
+    }
+
+    /// Whether the run is final, and `result.json` is complete or damaged.
+    fn is_final(&self, state: &RecordState) -> bool {
+        let can_continue = |outcome: Outcome| outcome.can_be_resumed() || (self.raises_a_limit && outcome.is_a_limit());
+        state.source().is_some_and(|source| source != ResultSource::JournalForMissingFile)
+            && state.result().is_some_and(|result| !can_continue(result.outcome))
     }
 
     /// Creates the folder. Returns false if another process was faster.
@@ -193,27 +187,19 @@ impl KeyedPath<'_> {
         Ok(recorder)
     }
 
-    /// Reads the record if its run is final. This needs no lock: the result is written last, and then nothing
-    /// changes any more.
-    fn read_ended(&self) -> Result<Option<StartedRecord>, Error> {
-        let can_go_on = |outcome: Outcome| outcome.can_be_resumed() || (self.raises_a_limit && outcome.is_a_limit());
-        let has_ended =
-            |started: &StartedRecord| started.record.result.as_ref().is_some_and(|result| !can_go_on(result.outcome));
-        Ok(self.read(None)?.filter(has_ended))
+    fn read(&self, holds_lock: bool) -> Result<RecordReading, Error> {
+        let run_id = self.folder.file_name().and_then(OsStr::to_str);
+        let (key, query) = (self.key.as_ref(), RecordQuery::new(self.folder, Depth::Summary));
+        RecordQuery { run_id, key, holds_lock, ..query }.read(&mut |_, _| {})
     }
 
-    /// Reads the record; `None` if no run has started in it.
-    fn read(&self, lock: Option<RecordLock>) -> Result<Option<StartedRecord>, Error> {
-        let Some(first) = first_event(self.folder)? else {
-            return match read_result(self.folder) {
-                Ok(Some(_)) => Err(not_a_record(self.folder, format!("{LOST_START}, and --fresh starts again"))),
-                _ => Ok(None),
-            };
-        };
-        let has_our_key = first.is_sealed_by(self.key.as_ref());
-        let record = Record::open(self.folder)?;
-        let key = self.key.clone();
-        Ok(Some(StartedRecord { record, started: first.started, started_at: first.at, has_our_key, lock, key }))
+    /// The record of a run that has started. Without a lock, the run is final.
+    fn started(&self, reading: RecordReading, lock: Option<RecordLock>) -> Result<KeyedRecord, Error> {
+        if reading.start.is_none() && reading.state.result().is_some() {
+            return Err(not_a_record(self.folder, format!("{LOST_START}, and --fresh starts again")));
+        }
+        let record = Record::from_reading(self.folder, reading, false)?.undamaged()?;
+        Ok(KeyedRecord::Started(Box::new(StartedRecord { record, lock, key: self.key.clone() })))
     }
 
     fn vanished(&self) -> Error {
@@ -234,9 +220,10 @@ impl StartedRecord {
     /// The run is final ([`Error::RunEnded`]), or its record is damaged.
     pub fn resume(self) -> Result<ResumedRecord, Error> {
         let Some(lock) = self.lock else {
-            let outcome = self.record.result.map(|result| result.outcome).unwrap_or_default();
+            let outcome = self.record.result().map(|result| result.outcome).unwrap_or_default();
             let exit_code = outcome.exit_code(None);
-            return Err(Error::RunEnded { run_id: self.started.run_id, outcome, exit_code });
+            let run_id = self.record.start.map(|start| start.run_id).unwrap_or_default();
+            return Err(Error::RunEnded { run_id, outcome, exit_code });
         };
         let folder = self.record.folder.canonicalize().map_err(record_error(&self.record.folder))?;
         remove_temporary_files(&lock.root);

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::{LATEST, PLAN_FILE, ROWS};
+use super::journal_files::{first_entry, journal_reader};
 use super::keyed::MAP_FILE;
-use super::read::first_event;
 use crate::error::Error;
+use crate::event::PARENT;
 
 /// Finds a run's folder below `out`, or anywhere if `wanted` is a path.
 ///
@@ -138,7 +139,7 @@ fn start_order(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
     let link = link.filter(|link| fs::read_link(link).is_ok_and(|target| target.as_os_str() == id.as_str()));
     let made = link.and_then(|link| fs::symlink_metadata(link).ok()?.modified().ok());
     let in_journal = || {
-        let first = first_event(run).ok()??;
+        let first = first_entry(&mut journal_reader(run, PARENT).ok()?).ok()??;
         Some(first.at.strftime("%Y%m%d-%H%M%S").to_string())
     };
     let second = match is_timestamp(&id) {

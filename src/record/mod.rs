@@ -7,6 +7,7 @@ mod files;
 mod flush;
 mod follow;
 mod keyed;
+mod journal_files;
 mod journal_set;
 mod lease;
 mod lock;
@@ -31,17 +32,18 @@ pub(crate) use self::files::{
 };
 pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};
-pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, SetAside, StartedRecord, is_record_file};
+pub use self::keyed::{KeyedPath, KeyedRecord, MAP_FILE, PreviousAttempt, StartedRecord, is_record_file};
 pub use self::lease::SeenLease;
 pub use self::lock::{RemovalLock, has_lease, remove_left_lease};
 pub use self::lookup::{find_run, folders, is_timestamp};
 pub use self::overview::{Overview, read_overview};
 pub use self::read::{Record, read_conversation};
 pub use self::rebuild::Rebuilt;
-pub use self::recorder::{
-    ExistingFile, Recorder, create_job_dir, is_set_aside, new_run_id, point_latest_to, remove_unused_files,
-};
+pub use self::recorder::{ExistingFile, Recorder, create_job_dir, new_run_id, point_latest_to, remove_unused_files};
 pub use self::resume::ResumedRecord;
 pub use self::run_row::{RowKind, RunRow, RunStatus};
 pub use self::run_slot::{RunSlot, RunSlots};
-pub use self::state::{FileDefect, LOST_START, NOT_STARTED, has_lost_start, read_result, read_versioned, used_instead};
+pub use self::state::{
+    Damage, Depth, FileDefect, LOST_START, Mismatch, NOT_STARTED, RecordQuery, RecordReading, RecordState,
+    ResultSource, RunStart, is_previous_attempt, read_versioned,
+};

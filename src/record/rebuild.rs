@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::artifacts::{WriteReports, WrittenFile};
 use super::files::remove_temporary_files;
+use super::journal_files::{journal_error, open_journal};
 use super::lock::RecordLock;
-use super::read::{agents, journal_error, open_journal};
+use super::read::agents;
 use super::recorder::{Recorder, record_error, take};
 use super::state::{LOST_START, NOT_STARTED, read_result};
 use crate::error::Error;
-use crate::event::{Event, PARENT, RunModel};
+use crate::event::{PARENT, RunModel};
 use crate::journal::{JournalError, journal_file};
 
 /// The result of rebuilding a record.
@@ -38,28 +39,14 @@ impl Recorder {
     }
 
     /// Completes the record of a run that ended just before its process was killed: its journal has the end, and
-    /// there is no `result.json` yet. Returns the lock if the record isn't such a record.
+    /// there is no `result.json` yet.
     ///
     /// # Errors
     /// As for [`Self::rebuild`].
-    pub(super) fn complete_ended(
-        folder: &Path,
-        lock: RecordLock,
-        write_reports: WriteReports,
-    ) -> Result<Option<RecordLock>, Error> {
-        if !matches!(read_result(folder), Ok(None)) {
-            return Ok(Some(lock));
-        }
-        let Some(entries) = open_journal(folder, PARENT)? else { return Ok(Some(lock)) };
-        // A damaged journal is reported when the run is resumed.
-        match entries.filter_map(Result::ok).last().map(|entry| entry.event) {
-            Some(Event::RunFinished(finished)) if !finished.outcome.can_be_resumed() => {
-                let folder = folder.canonicalize().map_err(record_error(folder))?;
-                remove_temporary_files(&lock.root);
-                Self::rebuild_locked(folder, lock, write_reports).map(|_| None)
-            }
-            _ => Ok(Some(lock)),
-        }
+    pub(super) fn complete_ended(folder: &Path, lock: RecordLock, write_reports: WriteReports) -> Result<(), Error> {
+        let folder = folder.canonicalize().map_err(record_error(folder))?;
+        remove_temporary_files(&lock.root);
+        Self::rebuild_locked(folder, lock, write_reports).map(drop)
     }
 
     fn rebuild_locked(folder: PathBuf, lock: RecordLock, write_reports: WriteReports) -> Result<Rebuilt, Error> {
@@ -97,6 +84,10 @@ fn verify_journals(folder: &Path) -> Result<(RunModel, Vec<(String, JournalError
         let entries = open_journal(folder, &agent)?.ok_or_else(missing)?;
         for entry in entries {
             match entry {
+                Ok(entry) if entry.agent != agent => {
+                    let why = "it contains another agent's events".to_owned();
+                    return Err(Error::NotARecord { path: folder.join(&name), why });
+                }
                 Ok(entry) if agent == PARENT => summary.apply(&entry.agent, &entry.event, entry.at),
                 Ok(_) => {}
                 Err(error @ JournalError::Torn { .. }) => torn.push((name.clone(), error)),

@@ -19,6 +19,7 @@ use super::journal_set::JournalSet;
 use super::lease::remove_unused_leases;
 use super::lock::RecordLock;
 use super::run_slot::RunSlot;
+use super::state::is_previous_attempt;
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, PARENT};
 use crate::journal::{FaultInjection, JournalEnd, JournalReader, RecordKey, journal_file};
@@ -451,16 +452,7 @@ fn is_sealed_for_path(path: &Path, folder: &OwnedFd, key: &RecordKey) -> bool {
     let Some(Ok(entry)) = entries.next() else { return false };
     let Event::RunStarted(started) = entry.event else { return false };
     let made_at = canonical_as_far_as_possible(Path::new(&started.folder));
-    entries.is_sealed_by(key) && (made_at == path || is_set_aside(&made_at, path))
-}
-
-/// Whether a path is one that `--fresh` moves a record to: that of the record and a number.
-pub fn is_set_aside(record: &Path, path: &Path) -> bool {
-    let names =
-        record.file_name().zip(path.file_name()).and_then(|(name, moved)| Some((name.to_str()?, moved.to_str()?)));
-    let number = names.and_then(|(name, moved)| moved.strip_prefix(name)?.strip_prefix('.'));
-    record.parent() == path.parent()
-        && number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+    entries.is_sealed_by(key) && (made_at == path || is_previous_attempt(&made_at, path))
 }
 
 /// Lets `latest` in a job's folder link to a record, or removes it.

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::files::{BASELINE_FILE, PATCH_FILE, RESULT_FILE, open_for_appending};
+use super::journal_files::{open_journal, read_entries};
 use super::lock::RecordLock;
-use super::read::{Record, open_journal, read_entries};
+use super::read::Record;
 use super::recorder::{Recorder, reserve_disk_space, take};
+use super::state::{Depth, RecordQuery, ResultSource};
 use crate::error::{ContinuedBy, Error, Obstacle};
 use crate::event::{Event, JournalEntry, Outcome, PARENT};
 use crate::journal::{JournalEnd, RecordKey, journal_file};
@@ -44,9 +46,10 @@ impl Recorder {
         key: Option<RecordKey>,
     ) -> Result<ResumedRecord, Error> {
         let (folder, lock) = take(folder)?;
-        let record = Record::open(&folder)?;
+        let query = RecordQuery { holds_lock: true, ..RecordQuery::new(&folder, Depth::Summary) };
+        let record = Record::read(&query)?.undamaged()?;
         let is_resumable = |outcome: Outcome| outcome.can_be_resumed() || (raises_a_limit && outcome.is_a_limit());
-        if let Some(result) = record.result.as_ref().filter(|result| !is_resumable(result.outcome)) {
+        if let Some(result) = record.result().filter(|result| !is_resumable(result.outcome)) {
             if !result.outcome.is_a_limit() {
                 // The process was killed just after the run had ended.
                 let _ = lock.root.remove_file(Path::new(BASELINE_FILE));
@@ -128,9 +131,10 @@ pub(super) fn lines_lost(record: PathBuf, journal: String, lines: u64, flushed: 
 
 /// The journal of a stopped run that lacks its last line, and how many lines it has. `result.json` is written after all journals
 /// are on the disk, so each of them must end as that of a run or an agent that has ended. Where the disk failed, there may be a
-/// result without that.
+/// result without that. Without the file, they needn't be on the disk.
 fn cut_journal(record: &Record, journals: &BTreeMap<String, Vec<JournalEntry>>) -> Option<(String, u64)> {
-    let result = record.result.as_ref().filter(|result| result.outcome != Outcome::EnvironmentFailed)?;
+    let was_flushed = record.state.source() != Some(ResultSource::JournalForMissingFile);
+    let result = record.result().filter(|result| was_flushed && result.outcome != Outcome::EnvironmentFailed)?;
     let parent = journals.get(PARENT)?;
     let lines = |entries: &[JournalEntry]| entries.last().map_or(0, |entry| entry.seq);
     let is_end = |entry: &JournalEntry| matches!(entry.event, Event::RunFinished(_));

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
+use super::state::RecordState;
 use crate::event::{CutOffRequests, Outcome, Usage};
 
 /// What a line of the table shows.
@@ -41,6 +42,19 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
+    /// The status of a record in this state; `None` if there is no record.
+    pub(super) fn of(state: &RecordState) -> Option<Self> {
+        Some(match state.own() {
+            RecordState::Absent | RecordState::Foreign(..) | RecordState::PreviousAttempt(..) => return None,
+            RecordState::NotStarted => Self::NotStarted,
+            RecordState::Running => Self::Running,
+            RecordState::Interrupted => Self::Interrupted,
+            RecordState::Ended { result, .. } => Self::Ended(result.outcome),
+            RecordState::Damaged(_) => Self::Damaged,
+            RecordState::OtherFormat { .. } => Self::OtherFormat,
+        })
+    }
+
     /// All of them.
     pub fn all() -> Vec<Self> {
         let others = [Self::Running, Self::NotStarted, Self::Damaged, Self::OtherFormat, Self::Mixed];

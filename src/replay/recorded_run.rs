@@ -97,7 +97,7 @@ impl RecordedRun {
             agents.insert(agent, events);
         }
         let Some((started, started_at)) = started else {
-            return Err(unusable(if record.result.is_some() { LOST_START } else { NOT_STARTED }));
+            return Err(unusable(if record.result().is_some() { LOST_START } else { NOT_STARTED }));
         };
         let mut run = Self { started, started_at, agents, ends: BTreeMap::new(), resumed, abort };
         match run.drop_missing_journals() {

@@ -16,7 +16,9 @@ use crate::error::{ContinuedBy, Error, Obstacle};
 use crate::event::JournalEntry;
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan};
-use crate::record::{KeyedPath, KeyedRecord, NOT_STARTED, Record, ResumedRecord, SetAside, StartedRecord};
+use crate::record::{
+    KeyedPath, KeyedRecord, Mismatch, NOT_STARTED, PreviousAttempt, Record, RecordState, ResumedRecord, StartedRecord,
+};
 use crate::reports::record_files::write_reports;
 
 /// Which run it is, and where it is recorded.
@@ -33,7 +35,7 @@ pub struct KeyedTarget<'a> {
     /// Whether it is a row of a map, so that it continues after a limit of the map.
     pub is_row: bool,
     /// Which run is set aside if it has started, so that a new one begins.
-    pub set_aside: Option<SetAside>,
+    pub set_aside: Option<PreviousAttempt>,
     /// When the run starts if it is new.
     pub now: Timestamp,
     /// The key that signs the record.
@@ -123,18 +125,17 @@ fn continue_run(
     run: StartedRecord,
 ) -> Result<KeyedRun, Error> {
     let folder = target.folder;
-    if !run.has_our_key {
-        return Err(target.obstacle(Obstacle::Foreign { has_ended: run.has_ended() }));
+    if let Some(obstacle) = foreign(&run.record.state, run.has_ended()) {
+        return Err(target.obstacle(obstacle));
     }
-    let run_id = folder.file_name().unwrap_or_default().to_string_lossy();
-    if run.started.run_id != run_id {
-        return Err(target.obstacle(Obstacle::OtherRun { run_id: run.started.run_id }));
-    }
+    let Some(start) = &run.record.start else {
+        return Err(Error::NotARecord { path: folder.to_owned(), why: NOT_STARTED.to_owned() });
+    };
     let recorded = RecordedRun {
         plan: &run.record.plan,
-        run_id: &run.started.run_id,
-        job_file: Some(&run.started.job_file),
-        started_at: run.started_at,
+        run_id: &start.run_id,
+        job_file: Some(&start.job_file),
+        started_at: start.at,
     };
     let changes = plan_differences(job, inputs, &secrets.redactor, &recorded)?;
     if !changes.is_empty() {
@@ -151,7 +152,7 @@ fn continue_run(
     }
     state.last_seen = last_seen;
     state.is_row = target.is_row;
-    let result = record.result.as_ref().filter(|_| !(target.is_row && state.reached_map_limit()));
+    let result = record.result().filter(|_| !(target.is_row && state.reached_map_limit()));
     let used = result.map_or(Ok(None), |result| state.used_limit(result))?;
     let mut plan = record.plan.clone();
     let limits = changed_limits(&state, &plan, &job.limits)?;
@@ -170,6 +171,16 @@ fn continue_run(
         model.server = job.user_config.servers.server_info(&model.provider);
     }
     Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder, before: Some(state) } })))
+}
+
+/// Why a record isn't that of this run, if it isn't.
+fn foreign(state: &RecordState, has_ended: bool) -> Option<Obstacle> {
+    Some(match state {
+        RecordState::PreviousAttempt(run_id, _) => Obstacle::PreviousAttempt { run_id: run_id.clone() },
+        RecordState::Foreign(Mismatch::OtherRun(run_id), _) => Obstacle::OtherRun { run_id: run_id.clone() },
+        RecordState::Foreign(..) => Obstacle::Foreign { has_ended },
+        _ => return None,
+    })
 }
 
 /// The state that the journals of a run lead to.

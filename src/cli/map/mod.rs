@@ -45,9 +45,7 @@ use crate::map::{MAP_FORMAT, MapFolder, MapManifest, Results, RowIds, RowWorkspa
 use crate::plan::{InputValues, Plan, SharedPrefixes};
 use crate::process::RunDeadline;
 use crate::process::fd_limit::max_concurrent_runs;
-use crate::record::{
-    FlushQueue, RESULT_FILE, Record, create_job_dir, has_lease, new_run_id, remove_left_lease, remove_unused_files,
-};
+use crate::record::{FlushQueue, create_job_dir, has_lease, new_run_id, remove_left_lease, remove_unused_files};
 use crate::reports::{self, PlanPreview};
 use crate::run::{RunIdentity, Signals, head_commit, run_date};
 use crate::sync::IgnorePoison;
@@ -535,8 +533,8 @@ fn check_all(
         let state = match recorded_state() {
             // The other rows run anyway.
             Err(error @ Error::NotARecord { .. }) => {
-                let advice = advice_for(&folder.row(id), &error);
-                unusable.insert(id.clone(), format!("the row `{id}` can't run: {error}{advice}"));
+                let advice = "move the record away, and the row starts again";
+                unusable.insert(id.clone(), format!("the row `{id}` can't run: {error}; {advice}"));
                 return Ok(());
             }
             state => state?,
@@ -583,16 +581,6 @@ fn check_all(
     // A rows file has at least one.
     let first = first.ok_or_else(|| Error::usage("the file has no rows", "Write one row for each run."))?;
     Ok(CheckedRows { to_run, ended, resumed, retried, foreign, with_lease, unusable, defects, first, shared_prefixes })
-}
-
-/// What to do about a record that can't be used.
-fn advice_for(record: &Path, error: &Error) -> &'static str {
-    match error {
-        Error::NotARecord { path, .. } if path.ends_with(RESULT_FILE) && Record::has_started(record) => {
-            "; remove that file, and the row continues from its journal"
-        }
-        _ => "; move the record away, and the row starts again",
-    }
 }
 
 fn row_ids(options: &MapArgs) -> RowIds {

@@ -33,7 +33,7 @@ use crate::map::schedule::{self, Start};
 use crate::map::{MapFolder, Results, RowWorkspaces};
 use crate::plan::{InputValues, SharedPrefixes};
 use crate::process::RunDeadline;
-use crate::record::{FlushQueue, RunSlot, SetAside};
+use crate::record::{FlushQueue, PreviousAttempt, RunSlot};
 use crate::run::{KeyedRun, KeyedTarget, OpenRecord, RunObserver, Signals, open_keyed_run};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::file_id;
@@ -300,7 +300,7 @@ impl MapRunner<'_> {
             links_latest: false,
             is_row: true,
             // Another process may have run the row again since all rows were checked.
-            set_aside: self.retried.get(id).copied().map(SetAside::EndedAt),
+            set_aside: self.retried.get(id).copied().map(PreviousAttempt::EndedAt),
             now: (self.env.clock)(),
             key: prepared.record_key(&workspace)?,
         };
@@ -312,7 +312,7 @@ impl MapRunner<'_> {
                     self.remove_workspace(id);
                 }
                 let gone = || Error::NotARecord { path: folder.clone(), why: "its result is gone".to_owned() };
-                return record.result.map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
+                return record.state.into_result().map(|result| OpenedRow::Ended(Box::new(result))).ok_or_else(gone);
             }
         };
         if open.record.before.is_some() && !workspace.is_dir() {

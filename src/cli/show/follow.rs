@@ -39,7 +39,7 @@ pub(super) fn follow(folder: &Path, agent: Option<&str>, target: Target, env: &C
     let plan = loop {
         let is_running = watch.is_running();
         match Record::open_damaged(folder) {
-            Ok((record, _)) => break record.plan,
+            Ok(record) => break record.plan,
             // It has just been started.
             Err(error @ Error::OtherFormat { .. }) => return Err(error),
             Err(error) if !is_running => return Err(error),

@@ -84,12 +84,12 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         follow::follow(&folder, options.agent.as_deref(), target, env)?;
         return Ok(0);
     }
-    let (record, missing) = match Record::open_damaged(&folder) {
+    let record = match Record::open_damaged(&folder) {
         Err(error @ Error::OtherFormat { .. }) => return show_written_page(&folder, options, error, env),
         opened => opened?,
     };
     let mut conversation = record.conversation(Some(MAX_SHOWN_CHARS));
-    conversation.missing.extend(missing);
+    conversation.missing.extend(record.defect.iter().map(|why| format!("{why}.")));
     let selection = selection(options, &conversation)?;
     let mut text = Vec::new();
     if !write_selection(&conversation, selection, target, &mut text).map_err(write_failed)? {
