@@ -66,6 +66,31 @@ fn a_valid_result_is_in_the_record_and_on_stdout() {
 }
 
 #[test]
+fn an_enum_has_the_values_of_a_list_input() {
+    let from_input = FINDINGS.replace("{ enum: [good, bad] }", "{ enum: '{{ inputs.verdicts }}' }");
+    let folder = job("", &format!("inputs: {{ verdicts: {{ type: list }} }}\n{from_input}"));
+    let validated = folder.legwork(&["validate", "job.yaml"]).run();
+    validated.assert_code(0);
+    assert!(!validated.stderr.contains("unused-input"), "{}", validated.stderr);
+    let set = |values: &'static str| [RUN, &["--set", values]].concat();
+    let data = |verdict: &str| json!({ "verdict": verdict, "findings": [] });
+    let replies = [submit(&data("bad")), submit(&data("fair")), Answer::text("It is fair.")];
+    let server = Server::start(ScriptedAgents::of(replies));
+    let ended = folder.legwork(&set("verdicts=good,fair")).anthropic(&server).run();
+    ended.assert_code(0);
+    assert_eq!(outcome(&ended), (json!("completed"), data("fair")));
+    let requests = server.finish();
+    let verdict = &requests[0].body()["tools"][0]["input_schema"]["properties"]["verdict"];
+    assert_eq!(*verdict, json!({ "enum": ["good", "fair"] }));
+    let refused = &requests[1].results()[0].text;
+    assert!(refused.contains("/verdict: expected one of [\"good\",\"fair\"], found \"bad\""), "{refused}");
+
+    let empty = folder.legwork(&set("verdicts=")).run();
+    empty.assert_code(3);
+    assert!(empty.stderr.contains("the input `verdicts` is an empty list"), "{}", empty.stderr);
+}
+
+#[test]
 fn all_schema_violations_are_reported_and_can_be_fixed() {
     let folder = job("", FINDINGS);
     let wrong = json!({ "verdict": "fine", "findings": [{ "line": "3" }, {}], "more": 1 });

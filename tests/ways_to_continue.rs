@@ -117,6 +117,15 @@ const FEATURES: &[Feature] = &[
         ..NOTHING
     },
     Feature {
+        name: "enum of an input",
+        job: "parent: { prompt: 'Go {{ inputs.n }}', tools: [todo] }\nresult: { schema: { type: object, required: [label], properties: \
+              { label: { enum: '{{ inputs.labels }}' } } } }\n",
+        script: "parent:\n  - calls: [{ tool: submit_result, input: { label: docs } }]\n  - text: done\n",
+        options: &["--set", "labels=bug,docs"],
+        shows: "submit_result",
+        ..NOTHING
+    },
+    Feature {
         name: "secret",
         job: "parent: { prompt: 'Go {{ inputs.n }}', tools: [bash] }\n",
         script: "parent:\n  - calls: [{ tool: bash, input: { command: 'echo \"got $INPUT_TOKEN\"' } }]\n  - text: done\n",
@@ -186,7 +195,7 @@ impl Bench {
             Some(_) => "{ name: anthropic/claude-haiku-4-5, fallback: [anthropic/claude-opus-4-6] }",
         };
         let mut inputs = "  n: { type: string, default: '1' }\n".to_owned();
-        for (name, kind) in [("shot", "image"), ("folder", "path")] {
+        for (name, kind) in [("shot", "image"), ("folder", "path"), ("labels", "list")] {
             if feature.options.iter().any(|option| option.starts_with(&format!("{name}="))) {
                 inputs.push_str(&format!("  {name}: {{ type: {kind} }}\n"));
             }

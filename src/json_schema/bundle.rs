@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::cycle::{Endless, find_endless};
 use super::draft::{definitions_keyword, draft_uri};
+use super::enum_input::with_stand_ins;
 use super::json_pointer::{child_pointer, uri_fragment};
 use super::keywords::keyword_value;
 use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader, too_large};
@@ -51,7 +52,7 @@ impl SchemaReader<'_> {
             Some(endless) => Err(endless_error(&walk, &endless)),
             None => bundle(&walk),
         };
-        let valid = bundled.and_then(|whole| match SchemaValidator::new(&whole) {
+        let valid = bundled.and_then(|whole| match SchemaValidator::new(&with_stand_ins(&whole)) {
             Ok(_) => Ok(whole),
             Err(why) => Err(Diagnostic::error("bad-schema", place, format!("this isn't a JSON Schema: {why}"))),
         });

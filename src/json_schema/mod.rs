@@ -6,6 +6,7 @@
 mod bundle;
 mod cycle;
 mod draft;
+mod enum_input;
 mod json_pointer;
 mod keywords;
 mod provider_schema;
@@ -20,6 +21,7 @@ mod violation;
 
 use crate::diagnostic::{Rule, rule};
 
+pub use enum_input::{enum_inputs, with_enum_values};
 pub use provider_schema::{ProviderSchema, repair_invalid};
 pub use schema_reader::SchemaReader;
 pub use tool_schema::ToolSchema;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{MAX_BYTES, MAX_FILES, json_pointer, keywords};
 use crate::diagnostic::{Diagnostic, Severity, Source, SourceSpan};
-use crate::template::{JobDir, PromptFileError};
+use crate::template::{JobDir, PromptFileError, TemplateVariables};
 use crate::yaml::{self, Node};
 
 /// How many findings are kept: more than are shown.
@@ -18,6 +18,8 @@ const MAX_FINDINGS: usize = 110;
 #[derive(Debug)]
 pub struct SchemaReader<'a> {
     folder: Option<&'a JobDir>,
+    /// The job's inputs, which an `enum` can take its values from.
+    pub(super) inputs: &'a TemplateVariables,
     /// The files that were named, by their paths from the job's folder, or why they couldn't be read; without a reason if the
     /// errors in the text are reported.
     files: BTreeMap<String, Result<Rc<SchemaDocument>, Option<PromptFileError>>>,
@@ -45,8 +47,8 @@ pub(super) struct SchemaDocument {
 
 impl<'a> SchemaReader<'a> {
     /// Starts without schemas. If there is no folder, as for a job from standard input, every file is an error.
-    pub fn new(folder: Option<&'a JobDir>) -> Self {
-        Self { folder, files: BTreeMap::new(), sources: Vec::new(), findings: Vec::new() }
+    pub fn new(folder: Option<&'a JobDir>, inputs: &'a TemplateVariables) -> Self {
+        Self { folder, inputs, files: BTreeMap::new(), sources: Vec::new(), findings: Vec::new() }
     }
 
     /// A file below the job's folder, by its path from there. `None`, and a finding at `place`, where it can't be used.

@@ -7,6 +7,7 @@ use jsonschema::Draft;
 use serde_json::{Value, json};
 
 use super::draft::{draft_of, draft_uri};
+use super::enum_input::{named_input, with_stand_ins};
 use super::json_pointer;
 use super::json_pointer::child_pointer;
 use super::keywords::{keyword_names, keyword_value, subschemas};
@@ -14,6 +15,7 @@ use super::schema_reader::{SchemaDocument, SchemaLocation, SchemaReader};
 use super::validator::pattern_error;
 use super::violation::describe;
 use crate::diagnostic::{Diagnostic, Fix, SourceSpan, suggest_name};
+use crate::template::ValueType;
 
 /// How many subschemas a schema may have.
 const MAX_SCHEMAS: usize = 50_000;
@@ -148,6 +150,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
                     }
                 }
                 ("pattern", Value::String(pattern)) => self.check_pattern(pattern, place(keyword)),
+                ("enum", Value::String(text)) => self.check_enum_input(text, place(keyword)),
                 ("patternProperties", Value::Object(named)) => {
                     let mapping = json_pointer::resolve_pointer(&document.node, &child_pointer(at, keyword));
                     for pattern in named.keys() {
@@ -195,6 +198,39 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
         });
     }
 
+    /// Checks an `enum` that isn't a list: it can take its values from a list input.
+    fn check_enum_input(&mut self, text: &str, place: SourceSpan) {
+        let Some(name) = named_input(text) else {
+            let message = "`enum` is a list of values, or `{{ inputs.NAME }}` with an input that is a list";
+            self.fail(Diagnostic::error("bad-schema", place, message).help("write a list, such as `[a, b]`"));
+            return;
+        };
+        let inputs = self.reader.inputs;
+        let has = |names: &[String]| names.iter().any(|known| known == name);
+        let why = if has(&inputs.untrusted) {
+            Some("is untrusted: whoever writes it would choose what the result may be")
+        } else if has(&inputs.secret) {
+            Some("is secret, and models see the schema")
+        } else if has(&inputs.inputs) {
+            let is_other = inputs.types.get(name).is_some_and(|kind| *kind != ValueType::List);
+            is_other.then_some("isn't a list; give it `type: list`")
+        } else if inputs.inputs_incomplete {
+            None
+        } else {
+            let finding = Diagnostic::error("bad-schema", place, format!("the job has no input `{name}`"));
+            let otherwise = format!("declare it: `inputs: {{ {name}: {{ type: list }} }}`");
+            self.fail(match suggest_name(name, inputs.suggestable_inputs()) {
+                Some(meant) => finding.help(format!("did you mean `inputs.{meant}`?")),
+                None => finding.help(otherwise),
+            });
+            return;
+        };
+        if let Some(why) = why {
+            let message = format!("`enum` can't use the input `{name}`, which {why}");
+            self.fail(Diagnostic::error("bad-schema", place, message).help("list the values here"));
+        }
+    }
+
     fn check_pattern(&mut self, pattern: &str, place: SourceSpan) {
         if self.patterns.len() >= MAX_PATTERNS || !self.patterns.insert(pattern.to_owned()) {
             return;
@@ -210,7 +246,7 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
         let document = Rc::clone(&self.documents[key.0]);
         let Some(schema) = document.resolve(&key.1) else { return };
         let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": draft_uri(self.draft) })) else { return };
-        for error in own.iter_errors(schema).take(200) {
+        for error in own.iter_errors(&with_stand_ins(schema)).take(200) {
             let at = format!("{}{}", key.1, error.instance_path());
             let name = json_pointer::reference_tokens(&at).filter(|part| part.parse::<usize>().is_err()).last();
             let message = match name {

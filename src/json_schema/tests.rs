@@ -3,7 +3,7 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::diagnostic::{Diagnostic, Severity, Source};
-use crate::template::JobDir;
+use crate::template::{JobDir, TemplateVariables, ValueType};
 use crate::yaml::{self, Node};
 
 /// Reads a schema next to these files: the bundle and the findings.
@@ -16,7 +16,17 @@ fn read(schema: &str, files: &[(&str, &str)]) -> (Option<serde_json::Value>, Vec
     }
     let opened = JobDir::open(folder.path()).unwrap();
     let node = yaml::read::<Node>(&Source::new("job.yaml", schema)).into_result().unwrap();
-    let mut reader = SchemaReader::new(Some(&opened));
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let inputs = TemplateVariables {
+        inputs: names(&["labels", "depth", "title"]),
+        types: [("labels", ValueType::List), ("depth", ValueType::Number), ("title", ValueType::List)]
+            .map(|(name, kind)| (name.to_owned(), kind))
+            .into(),
+        secret: names(&["token"]),
+        untrusted: names(&["title"]),
+        inputs_incomplete: false,
+    };
+    let mut reader = SchemaReader::new(Some(&opened), &inputs);
     let value = reader.read(&node);
     let findings = reader.findings;
     assert!(value.is_none() == findings.iter().any(|it| it.severity == Severity::Error), "{findings:#?}");
@@ -245,6 +255,54 @@ fn a_schema_that_multiplies_itself_is_an_error() {
         assert!(
             findings.len() == 1 && findings[0].contains("more than 20000 schemas to the same value"),
             "{findings:?}"
+        );
+    }
+}
+
+#[test]
+fn an_enum_can_be_a_list_input() {
+    let text = r##"
+type: object
+properties:
+  label: { enum: "{{ inputs.labels }}" }
+  others: { type: array, items: { $ref: "#/$defs/label" } }
+$defs: { label: { enum: "{{inputs.labels}}" } }
+"##;
+    let schema = whole(text, &[]);
+    assert_eq!(enum_inputs(&schema), ["labels", "labels"]);
+    let rendered = with_enum_values(&schema, |name| {
+        assert_eq!(name, "labels");
+        vec![json!("bug"), json!("docs"), json!("bug")]
+    });
+    assert_eq!(rendered["properties"]["label"]["enum"], json!(["bug", "docs"]));
+    assert_eq!(rendered["$defs"]["label"]["enum"], json!(["bug", "docs"]));
+    assert!(validate(&rendered, &json!({ "label": "docs", "others": ["bug"] })).is_ok());
+    assert!(validate(&rendered, &json!({ "label": "else" })).is_err());
+    assert!(validate(&rendered, &json!({ "others": ["else"] })).is_err());
+    let in_a_file = whole("{ file: labels.json }", &[("labels.json", r#"{ "enum": "{{ inputs.labels }}" }"#)]);
+    assert_eq!(enum_inputs(&in_a_file), ["labels"]);
+}
+
+#[test]
+fn an_enum_can_be_no_other_text() {
+    let message = |text: &str| {
+        let (value, findings) = read(&format!("{{ enum: \"{text}\" }}"), &[]);
+        assert!(value.is_none());
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        findings[0].clone()
+    };
+    let list =
+        "job.yaml:1:9 bad-schema: `enum` is a list of values, or `{{ inputs.NAME }}` with an input that is a list";
+    for text in ["a", "", "{{ inputs }}", "{{ inputs.labels | sort }}", "x {{ inputs.labels }}", "{{ labels }}"] {
+        assert!(message(text).starts_with(list), "{text}: {}", message(text));
+    }
+    assert!(message("{{ inputs.lables }}").ends_with("the job has no input `lables` | did you mean `inputs.labels`?"));
+    for (name, why) in [("depth", "isn't a list; give it `type: list`"), ("title", "untrusted"), ("token", "is secret")]
+    {
+        let message = message(&format!("{{{{ inputs.{name} }}}}"));
+        assert!(
+            message.contains(&format!("can't use the input `{name}`, which")) && message.contains(why),
+            "{message}"
         );
     }
 }

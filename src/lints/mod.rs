@@ -156,9 +156,10 @@ pub fn check_in(
     let Some(Spanned { value: job, node: root }) = value else {
         return LintReport { findings, job: None, prompts: Vec::new() };
     };
-    let (prompts, found) = Prompts::load(&job, &root, folder);
+    let (mut prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
-    let schemas = Schemas::load(&job, folder, &mut semantic);
+    let schemas = Schemas::load(&job, folder, &prompts.variables, &mut semantic);
+    schemas.used_inputs().for_each(|name| prompts.templates.used_inputs.add(&name));
     // An untrusted job may not read commits, which is reported, and git isn't started for it.
     let untrusted_workspace = workspace
         .filter(|_| origin == JobTrust::Untrusted)

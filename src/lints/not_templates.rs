@@ -26,6 +26,10 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
         if subject.reported.iter().any(|found| is_same_place(&found.span, &name.place())) {
             continue;
         }
+        // The reader of schemas checks this one, and of an input it has the wrong type.
+        if name.text() == Some("enum") && value.as_str().is_some() {
+            continue;
+        }
         let key = name.text().map_or_else(|| key.to_owned(), |name| format!("`{name}`"));
         check_node(subject, &value, &key, findings);
     }

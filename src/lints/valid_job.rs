@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::context_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
 use crate::job::{InputType, Job, PromptText, name_from_file};
-use crate::json_schema::SchemaReader;
+use crate::json_schema::{SchemaReader, enum_inputs};
 use crate::mcp::ToolLock;
 use crate::providers::user_servers::UserServers;
 use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, TextRole, ValueType};
@@ -183,8 +183,13 @@ pub struct Schemas {
 
 impl Schemas {
     /// Reads and checks all schemas of a job.
-    pub(super) fn load(job: &Job, folder: Option<&JobDir>, findings: &mut Vec<Diagnostic>) -> Self {
-        let mut reader = SchemaReader::new(folder);
+    pub(super) fn load(
+        job: &Job,
+        folder: Option<&JobDir>,
+        inputs: &TemplateVariables,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Self {
+        let mut reader = SchemaReader::new(folder, inputs);
         let result = job.result.as_ref().and_then(|result| reader.read(&result.schema));
         let returns = job.subagents.iter().filter_map(|(name, subagent)| {
             Some((name.value.clone(), reader.read(&subagent.returns.as_ref()?.schema)?))
@@ -192,5 +197,10 @@ impl Schemas {
         let returns = returns.collect();
         findings.append(&mut reader.findings);
         Self { result, returns, files: reader.paths(), sources: reader.sources }
+    }
+
+    /// The inputs that their enums take values from.
+    pub(super) fn used_inputs(&self) -> impl Iterator<Item = String> {
+        self.result.iter().chain(self.returns.values()).flat_map(enum_inputs)
     }
 }

@@ -11,9 +11,10 @@ use super::{
 use crate::diagnostic::Diagnostic;
 use crate::job::{
     self, Agent, ContextEntry, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS,
-    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS, ToolEntry,
-    WALL_CLOCK_SECONDS,
+    PARENT_TURNS, Returns, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS,
+    ToolEntry, WALL_CLOCK_SECONDS,
 };
+use crate::json_schema::{enum_inputs, with_enum_values};
 use crate::lints::{ValidJob, resolve};
 use crate::mcp::{ServerGrant, ServerSpec};
 use crate::providers::Model;
@@ -172,7 +173,9 @@ impl PlanBuilder<'_> {
             );
         }
         let declared = self.valid.job().agents().next()?;
-        let (system, returns) = (self.valid.prompts().system.as_ref(), self.valid.schemas().result.clone());
+        let valid = self.valid;
+        let system = valid.prompts().system.as_ref();
+        let returns = self.schema(valid.schemas().result.as_ref(), valid.job().result.as_ref());
         let agent = self.agent(&declared, system, returns, (PARENT_TURNS, PARENT_TOKENS))?;
         let notes: String = self.inputs.attachments.iter().map(|input| format!("\n\n{}", input.note())).collect();
         Some(PlannedAgent { prompt: Some(prompt? + &notes), ..agent })
@@ -186,7 +189,7 @@ impl PlanBuilder<'_> {
         }
         for (declared, (name, subagent)) in valid.job().agents().skip(1).zip(&valid.job().subagents) {
             let system = valid.prompts().subagents.get(&name.value);
-            let returns = valid.schemas().returns.get(&name.value).cloned();
+            let returns = self.schema(valid.schemas().returns.get(&name.value), subagent.returns.as_ref());
             let Some(agent) = self.agent(&declared, system, returns, (SUBAGENT_TURNS, SUBAGENT_TOKENS)) else {
                 continue;
             };
@@ -194,6 +197,19 @@ impl PlanBuilder<'_> {
             planned.insert(name.value.clone(), PlannedAgent { description, ..agent });
         }
         planned
+    }
+
+    /// A schema with the values of the inputs that its enums name.
+    fn schema(&mut self, schema: Option<&Value>, declared: Option<&Returns>) -> Option<Value> {
+        let schema = schema?;
+        let list = |name: &str| self.inputs.plain.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+        let named = enum_inputs(schema);
+        if let (Some(name), Some(declared)) = (named.iter().find(|name| list(name).is_empty()), declared) {
+            let message = format!("the input `{name}` is an empty list, so no value is allowed where `enum` names it");
+            let finding = Diagnostic::error("bad-input", declared.schema.place(), message);
+            self.findings.push(finding.help(format!("give values: `--set {name}=a,b`")));
+        }
+        Some(with_enum_values(schema, list).into_owned())
     }
 
     /// Plans a declared agent, without its description and prompt.

@@ -41,7 +41,7 @@ impl TemplateVariables {
     }
 
     /// Inputs to suggest for a misspelled name.
-    pub(super) fn suggestable_inputs(&self) -> impl Iterator<Item = &str> {
+    pub fn suggestable_inputs(&self) -> impl Iterator<Item = &str> {
         self.inputs.iter().take(MAX_SUGGESTED).map(String::as_str)
     }
 
@@ -79,7 +79,8 @@ impl UsedInputs {
         !self.is_incomplete
     }
 
-    pub(super) fn add(&mut self, input: &str) {
+    /// Notes that the job uses an input.
+    pub fn add(&mut self, input: &str) {
         if !self.inputs.contains(input) {
             self.inputs.insert(input.to_owned());
         }
