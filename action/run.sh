@@ -18,6 +18,17 @@ if [ -n "${LEGWORK_INPUTS//[[:space:]]/}" ]; then
     printf '%s\n' "$LEGWORK_INPUTS" > "$folder/inputs.yaml"
     arguments+=(--inputs "$folder/inputs.yaml")
 fi
+[ -z "${LEGWORK_INPUTS_FILE:-}" ] || arguments+=(--inputs "$LEGWORK_INPUTS_FILE")
+while IFS= read -r value; do
+    value=${value%$'\r'}
+    value=${value#"${value%%[![:space:]]*}"}
+    [ -n "$value" ] || continue
+    if [[ $value != *?=?* ]]; then
+        echo "::error::legwork: a line of the input \`set-file\` isn't NAME=PATH"
+        exit 2
+    fi
+    arguments+=(--set "${value%%=*}=@${value#*=}")
+done <<< "${LEGWORK_SET_FILE:-}"
 [ -z "${LEGWORK_MODEL:-}" ] || arguments+=(--model "$LEGWORK_MODEL")
 [ "${LEGWORK_UNTRUSTED:-false}" = false ] || arguments+=(--untrusted)
 while IFS= read -r limit; do
@@ -67,5 +78,10 @@ for pause in 0 ${LEGWORK_RETRIES-120 600}; do
 done
 cat "$folder/outputs" >> "$outputs"
 cat "$folder/summary" >> "$summary"
-[ ! -s "$answer" ] || echo "answer=$answer" >> "$outputs"
+[ ! -s "$answer" ] || echo "answer-file=$answer" >> "$outputs"
+# The file of the outputs names the record on a line of its own, and no value of a model comes before it.
+record=$(sed -n 's/^record=//p' "$folder/outputs" | head -n 1)
+if [ -n "$record" ] && "${LEGWORK:-legwork}" show "$record" --result > "$folder/result.json" 2> /dev/null; then
+    echo "result-file=$folder/result.json" >> "$outputs"
+fi
 exit "$code"

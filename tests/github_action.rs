@@ -74,8 +74,42 @@ fn a_job_runs_with_its_inputs_and_sets_the_outputs() {
     let plan = fs::read_to_string(record.join("plan.json")).unwrap();
     assert!(plan.contains("$(touch pwned) `id` ${{ x }}") && plan.contains(r#""tool_calls": 7"#), "{plan}");
     assert!(!folder.exists("pwned"));
-    assert!(fs::read_to_string(output(&outputs, "answer")).unwrap().contains("@someone"));
+    assert!(fs::read_to_string(output(&outputs, "answer-file")).unwrap().contains("@someone"));
     assert!(folder.read("summary").contains("completed"));
+}
+
+/// A variable can't hold 200 kB: Linux refuses to start a program with it.
+#[test]
+fn large_inputs_and_results_pass_as_files() {
+    let folder = folder();
+    let large = "word ".repeat(50_000);
+    folder.write("job.yaml", JOB.replace("inputs: {", "inputs: { log: { type: string },"));
+    folder.write("inputs.json", serde_json::json!({ "topic": large }).to_string()).write("ci=1.log", &large);
+    let script = "parent:\n  - calls: [{ tool: submit_result, input: { a: LARGE } }]\n  - text: done\n";
+    folder.write("r.yaml", script.replace("LARGE", &large));
+    let files = |program: Program| {
+        program
+            .env("LEGWORK_INPUTS", "")
+            .env("LEGWORK_INPUTS_FILE", "inputs.json")
+            .env("LEGWORK_SET_FILE", "\n log=ci=1.log\n")
+    };
+    files(run(&folder)).run().assert_code(0);
+    let outputs = folder.read("output");
+    assert_eq!(output(&outputs, "result"), "");
+    let result = fs::read_to_string(output(&outputs, "result-file")).unwrap();
+    let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["a"], large.trim());
+    let plan = fs::read_to_string(folder.at(output(&outputs, "record")).join("plan.json")).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!((&plan["inputs"]["topic"], &plan["inputs"]["log"]), (&large.clone().into(), &large.into()));
+
+    files(run(&folder)).env("LEGWORK_SET_FILE", "ci.log").run().assert_code(2).assert_stdout_contains("NAME=PATH");
+    fs::remove_file(folder.at("output")).unwrap();
+    folder
+        .write("job.yaml", JOB.replace("result: { schema: { type: object } }", ""))
+        .write("r.yaml", "parent:\n  - text: a\n");
+    run(&folder).env("GITHUB_ACTION", "other").run().assert_code(0);
+    assert!(!folder.read("output").contains("result-file"), "a job without `result` has no file");
 }
 
 #[test]
@@ -84,7 +118,7 @@ fn an_overloaded_provider_is_asked_again_and_only_the_last_attempt_counts() {
     let legwork = env!("CARGO_BIN_EXE_legwork");
     // The first two attempts end as if the provider were overloaded.
     let wrapper = format!(
-        "#!/bin/sh\necho \"$*\" >> attempts\necho early >> \"$GITHUB_OUTPUT\"\necho early >> \"$GITHUB_STEP_SUMMARY\"\n\
+        "#!/bin/sh\n[ \"$1\" = run ] || exec {legwork} \"$@\"\necho \"$*\" >> attempts\necho early >> \"$GITHUB_OUTPUT\"\necho early >> \"$GITHUB_STEP_SUMMARY\"\n\
          [ \"$(wc -l < attempts)\" -gt 2 ] || exit 75\nexec {legwork} \"$@\"\n"
     );
     executable(&folder, "wrapper", &wrapper);
@@ -150,7 +184,11 @@ fn the_signal_of_a_cancelled_workflow_reaches_the_run() {
 #[test]
 fn a_step_that_is_cancelled_between_attempts_keeps_the_outputs() {
     let folder = folder();
-    executable(&folder, "wrapper", "#!/bin/sh\necho record=r >> \"$GITHUB_OUTPUT\"\nexit 75\n");
+    executable(
+        &folder,
+        "wrapper",
+        "#!/bin/sh\n[ \"$1\" = run ] || exit 1\necho record=r >> \"$GITHUB_OUTPUT\"\nexit 75\n",
+    );
     executable(&folder, "bin/sleep", "#!/bin/sh\n[ \"$1\" = 0 ] || touch pausing\nPATH=${PATH#*:} exec sleep \"$1\"\n");
     let running = run(&folder).env("LEGWORK", folder.at("wrapper")).env("LEGWORK_RETRIES", "600").spawn();
     folder.wait_for("pausing");
@@ -217,7 +255,8 @@ fn the_scripts_run_with_the_tools_of_macos() {
     folder.write("existing", "991\n992\n");
     let comment = step(&folder, "comment.sh").env("LEGWORK_JOB", "job.yaml").env("LEGWORK_STEP", "step");
     let comment = comment.env("GITHUB_REPOSITORY", "o/r");
-    let comment = comment.env("LEGWORK_ANSWER", output(&folder.read("output"), "answer")).env("PULL_REQUEST", "12");
+    let comment =
+        comment.env("LEGWORK_ANSWER", output(&folder.read("output"), "answer-file")).env("PULL_REQUEST", "12");
     comment.run().assert_code(0);
     assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
     assert!(folder.read("comment").contains("@someone"));
@@ -306,7 +345,9 @@ fn the_component_for_gitlab_runs_in_an_image_that_starts_legwork() {
     let shell = folder.program("sh", &["-e", "-c", &script.join("\n")]);
     let run = runner(&folder, shell).env("LEGWORK_JOB", "job.yaml").env("LEGWORK_INPUTS", "in puts.yaml");
     let run = run.env("LEGWORK_MODEL", "").env("LEGWORK_LIMIT", "tool_calls=7").env("LEGWORK_SANDBOX", "auto");
+    let run = run.env("LEGWORK_SET_FILE", "");
     run.run().assert_code(0);
     assert!(folder.read("answer.md").contains("@someone"));
+    assert_eq!(folder.read("result.json"), "{\n  \"a\": 1\n}\n");
     assert!(folder.read("legwork.env").contains("LEGWORK_OUTCOME=") && folder.exists("legwork.xml"));
 }

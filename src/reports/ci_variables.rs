@@ -8,8 +8,9 @@ use std::path::Path;
 use crate::event::RunResult;
 use crate::text::sanitize;
 
-/// The longest result in bytes. GitHub takes 1 MB of outputs per job, measured in UTF-16.
-const MAX_RESULT_BYTES: usize = 256 << 10;
+/// The longest result in bytes. The next step gets it in a variable, and Linux starts no program with one beyond 128 KiB
+/// (`MAX_ARG_STRLEN`, <https://man7.org/linux/man-pages/man2/execve.2.html>).
+const MAX_RESULT_BYTES: usize = 100 << 10;
 /// The greatest size of the file for GitLab, in bytes
 /// (<https://docs.gitlab.com/ci/yaml/artifacts_reports/#artifactsreportsdotenv>).
 const MAX_DOTENV_BYTES: usize = 5 << 10;

@@ -21,6 +21,7 @@ use crate::map::tables::map_rows;
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
 use crate::reports::conversation_text::{Selection, Target, write_selection};
 use crate::reports::record_files::write_reports;
+use crate::text::sanitize;
 use crate::workspace_changes::has_tracked_files;
 
 /// The largest page of another version that is shown, in bytes.
@@ -47,6 +48,9 @@ pub(super) struct ShowArgs {
     /// Show only what went wrong: failed calls and checks, retries, limits, discarded replies
     #[arg(long, conflicts_with = "follow")]
     errors: bool,
+    /// Print only the data of a job with `result`, as JSON
+    #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow", "open", "rebuild"])]
+    result: bool,
     /// Show what happens in a run until it ends
     #[arg(long)]
     follow: bool,
@@ -71,6 +75,9 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     if options.rebuild {
         return rebuild(&folder, env);
+    }
+    if options.result {
+        return print_result(&Record::open(&folder)?, env);
     }
     if options.open {
         return open_report(&folder, &[Record::open(&folder)?], options, env);
@@ -108,6 +115,21 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(0)
 }
 
+/// Prints the data that a run ended with.
+fn print_result(record: &Record, env: &CliEnv) -> Result<u8, Error> {
+    let Some(data) = record.result().and_then(|result| result.result.as_ref()) else {
+        let why = match record.result() {
+            _ if record.plan.parent.returns.is_none() => "its job has no `result`".to_owned(),
+            Some(result) => format!("the run ended as {} without data", result.outcome),
+            None => "the run hasn't ended".to_owned(),
+        };
+        let help = "`legwork show RUN` shows what happened in it.";
+        return Err(Error::usage(format!("{} has no result: {why}", record.folder.display()), help));
+    };
+    env.console.print(&format!("{}\n", sanitize::escape_json(&format!("{data:#}"))));
+    Ok(0)
+}
+
 /// Shows how the rows of a map ended, or opens its report.
 fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.open {
@@ -116,7 +138,13 @@ fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Res
             rows.filter_map(|row| Record::open(&row.path()).ok()).take(MAX_CHECKED_ROWS).collect();
         return open_report(map, &records, options, env);
     }
-    if options.agent.is_some() || options.turn.is_some() || options.errors || options.follow || options.rebuild {
+    if options.agent.is_some()
+        || options.turn.is_some()
+        || options.errors
+        || options.follow
+        || options.rebuild
+        || options.result
+    {
         return Err(Error::IsMap { wanted, map: map.to_owned() });
     }
     // Nothing is written to the map, which may be another user's, or be running.
