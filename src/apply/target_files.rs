@@ -55,7 +55,7 @@ struct TargetRepository {
 
 /// What git knows about the files of a folder.
 #[derive(Debug)]
-pub struct CommittedFiles {
+pub struct GitStatus {
     root: OpenRoot,
     tracked: HashSet<PathBuf>,
     changed: HashSet<PathBuf>,
@@ -63,7 +63,7 @@ pub struct CommittedFiles {
     unwatched: HashSet<PathBuf>,
 }
 
-impl CommittedFiles {
+impl GitStatus {
     /// Why git can't restore a file that exists, and what to do: it has changes that aren't committed, or git doesn't track it.
     pub fn obstacle(&self, path: &Path) -> Option<&'static str> {
         let folders = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
@@ -128,7 +128,7 @@ impl TargetFiles {
     ///
     /// # Errors
     /// If git fails.
-    pub fn committed_files(&self) -> io::Result<Option<CommittedFiles>> {
+    pub fn git_status(&self) -> io::Result<Option<GitStatus>> {
         if worktree_around(self.root()).is_none() {
             return Ok(None);
         }
@@ -179,7 +179,7 @@ impl TargetFiles {
         let is_unwatched = |entry: &&[u8]| entry.first().is_some_and(|tag| tag.is_ascii_lowercase() || *tag == b'S');
         let unwatched: Vec<&[u8]> = files.split(|byte| *byte == 0).filter(is_unwatched).collect();
         let unwatched = listed(&unwatched.join(&0), "S ".len(), &prefix);
-        Ok(Some(CommittedFiles { root: self.root.clone(), tracked, changed, unwatched }))
+        Ok(Some(GitStatus { root: self.root.clone(), tracked, changed, unwatched }))
     }
 
     /// Writes the new state of a file: a new file that replaces the old one.

@@ -193,8 +193,8 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("dirty"), "2\n").unwrap();
     std::fs::write(root.join("sub/dirty"), "2\n").unwrap();
     std::fs::write(root.join("new"), "2\n").unwrap();
-    let committed = TargetFiles::new(root, Some(git_program())).unwrap().committed_files().unwrap().unwrap();
-    let assert_obstacle = |committed: &target_files::CommittedFiles, path: &str, why: &str| {
+    let committed = TargetFiles::new(root, Some(git_program())).unwrap().git_status().unwrap().unwrap();
+    let assert_obstacle = |committed: &target_files::GitStatus, path: &str, why: &str| {
         let found = committed.obstacle(Path::new(path)).unwrap();
         assert!(found.starts_with(why) && found.contains("--allow-dirty"), "{path}: {found}");
     };
@@ -206,11 +206,11 @@ fn files_are_written_with_their_kind_and_uncommitted_ones_are_found() {
     std::fs::write(root.join("nested/.git"), "gitdir: ../.git/modules/nested").unwrap();
     assert_obstacle(&committed, "nested/deep/file", "it is in a nested repository, whose changes aren't looked for");
     std::fs::remove_dir_all(root.join("nested")).unwrap();
-    let below = TargetFiles::new(&root.join("sub"), Some(git_program())).unwrap().committed_files().unwrap().unwrap();
+    let below = TargetFiles::new(&root.join("sub"), Some(git_program())).unwrap().git_status().unwrap().unwrap();
     assert_obstacle(&below, "dirty", "it has changes that aren't committed");
     assert_obstacle(&below, "clean", "it isn't tracked by git");
     std::fs::write(root.join(".git/index"), "broken").unwrap();
-    assert!(TargetFiles::new(root, Some(git_program())).unwrap().committed_files().is_err());
+    assert!(TargetFiles::new(root, Some(git_program())).unwrap().git_status().is_err());
 
     let files = TargetFiles::new(root, Some(git_program())).unwrap();
     let script = FileState { content: b"#!/bin/sh\n".to_vec(), kind: FileKind::Executable };

@@ -1,11 +1,13 @@
 //! Fixtures: the initial files of a workspace, and its commits.
 
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::expect::{Commit, WORKSPACE_FOLDER};
 use crate::git::{GitProgram, is_dot_git, program, worktree_around};
+use crate::workspace::open_root::OpenRoot;
+use crate::workspace::tree_copy::{CopyRules, copy_tree};
 
 /// The most files and folders of a fixture.
 const MAX_ENTRIES: usize = 50_000;
@@ -44,7 +46,7 @@ pub fn escape_path(path: &Path) -> Option<PathBuf> {
 /// out of the repository.
 pub fn copy_fixture(from: &Path, to: &Path) -> io::Result<()> {
     require_inside_repository(from.parent().unwrap_or(from), from)?;
-    copy(from, to, unescape_name)
+    copy(from, to, |name| name.to_str().map_or_else(|| name.to_owned(), |name| unescape_name(name).into()))
 }
 
 /// Copies a folder like [`copy_fixture`], but keeps the names.
@@ -52,7 +54,7 @@ pub fn copy_fixture(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// As for [`copy_fixture`].
 pub fn copy_verbatim(from: &Path, to: &Path) -> io::Result<()> {
-    copy(from, to, str::to_owned)
+    copy(from, to, OsStr::to_owned)
 }
 
 /// Checks that a path of a case is in the repository, or without one, in the folder of its jobs, so that a symbolic link
@@ -71,43 +73,20 @@ pub(super) fn require_inside_repository(case: &Path, path: &Path) -> io::Result<
     Err(io::Error::other("it is behind a symbolic link out of the repository"))
 }
 
-fn copy(from: &Path, to: &Path, rename: fn(&str) -> String) -> io::Result<()> {
-    let (mut entries, mut bytes) = (0, 0);
-    let mut open = vec![(from.to_owned(), to.to_owned())];
-    while let Some((from, to)) = open.pop() {
-        fs::create_dir_all(&to)?;
-        for entry in fs::read_dir(&from)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let target = to.join(name.to_str().map_or_else(|| name.clone(), |name| rename(name).into()));
-            let kind = entry.file_type()?;
-            entries += 1;
-            if kind.is_dir() {
-                open.push((entry.path(), target));
-            } else if kind.is_symlink() {
-                let _ = fs::remove_file(&target);
-                std::os::unix::fs::symlink(fs::read_link(entry.path())?, target)?;
-            } else if kind.is_file() {
-                bytes += entry.metadata()?.len();
-                // Remove an earlier file, so that nothing is written through a link.
-                let _ = fs::remove_file(&target);
-                fs::copy(entry.path(), &target)?;
-                make_writable(&target)?;
-            } else {
-                return Err(io::Error::other(format!("{} isn't a file, folder or link", entry.path().display())));
-            }
-            if entries > MAX_ENTRIES || bytes > MAX_BYTES {
-                return Err(io::Error::other(format!("more than {MAX_ENTRIES} files or {MAX_BYTES} bytes")));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Makes a file writable for its owner, as it may come from a read-only checkout.
-fn make_writable(path: &Path) -> io::Result<()> {
-    let mode = fs::metadata(path)?.permissions().mode();
-    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o600))
+fn copy(from: &Path, to: &Path, rename: fn(&OsStr) -> OsString) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let (from, to) = (OpenRoot::open(&from.canonicalize()?)?, OpenRoot::open(&to.canonicalize()?)?);
+    let rules = CopyRules {
+        rename,
+        replaces: true,
+        needs_regular: true,
+        // It may come from a read-only checkout.
+        added_modes: (0o600, 0o700),
+        most: (MAX_ENTRIES, MAX_BYTES),
+        ..CopyRules::EXACT
+    };
+    copy_tree(&from, &to, &rules)
+        .map_err(|(path, error)| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// The time of the first commit, in seconds since 1970: the start of 2026. Each further commit is a minute later.
@@ -198,6 +177,8 @@ fn delete(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -208,6 +189,20 @@ mod tests {
         assert_eq!(escape_name(".gitignore").as_deref(), Some("dot-gitignore"));
         assert_eq!(escape_name("dot-gitignore"), None, "unescaping would change it");
         assert_eq!(escape_path(Path::new("a/.gitignore")).as_deref(), Some(Path::new("a/dot-gitignore")));
+    }
+
+    #[test]
+    fn nothing_is_copied_through_a_link_of_an_earlier_fixture() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["one", "two/a", "outside"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(at("outside"), at("one/a")).unwrap();
+        fs::write(at("two/a/x"), "2").unwrap();
+        copy_fixture(&at("one"), &at("to")).unwrap();
+        copy_fixture(&at("two"), &at("to")).unwrap_err();
+        assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 0);
     }
 
     #[test]

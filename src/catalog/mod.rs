@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::event::{CutOffRequests, Usage};
 use crate::map::MapFolder;
 use crate::record::{
-    MAP_FILE, Overview, ROWS, RowKind, RunRow, RunStatus, SeenLease, folders, is_timestamp, read_overview,
+    MAP_FILE, ObservedLease, Overview, ROWS, RowKind, RunRow, RunStatus, folders, is_timestamp, read_overview,
 };
 
 /// A record or a map.
@@ -110,7 +110,13 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Reads the record in a folder, if it is one. Also returns the lease of a process on another machine.
-fn read(folder: &Path, job: &str, run: String, kind: RowKind, now: Timestamp) -> Option<(Entry, Option<SeenLease>)> {
+fn read(
+    folder: &Path,
+    job: &str,
+    run: String,
+    kind: RowKind,
+    now: Timestamp,
+) -> Option<(Entry, Option<ObservedLease>)> {
     let Overview { mut row, remote, sandbox, previous_attempt_of } = read_overview(folder, false)?;
     let name = file_name(folder);
     let is_previous_attempt = previous_attempt_of.is_some();

@@ -22,10 +22,9 @@ use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_FAILED};
 use crate::git::Repository;
 use crate::isolation::is_own_workspace;
 use crate::journal::RecordKey;
+use crate::map::MapManifest;
 use crate::map::rows::MAX_ROWS;
-use crate::map::{MapManifest, RowReading, read_row};
-use crate::pricing::Prices;
-use crate::record::{RUNS, find_run, open_file, read_file};
+use crate::record::{Depth, RUNS, RecordQuery, RecordState, find_run, open_file, read_file};
 use crate::reports;
 use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
@@ -90,7 +89,7 @@ pub(super) fn apply(options: &ApplyArgs, env: &CliEnv) -> Result<u8, Error> {
     maps.values().filter_map(|map| map.snapshot.clone()).for_each(|snapshot| files.add_snapshot(snapshot));
     let committed = match options.allow_dirty {
         true => None,
-        false => files.committed_files().map_err(Error::environment(
+        false => files.git_status().map_err(Error::environment(
             "git can't say which files have changes that aren't committed (--allow-dirty applies without that check)",
         ))?,
     };
@@ -452,9 +451,9 @@ fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     let listed: HashSet<&String> = ids.iter().collect();
     let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
     // `map --retry` keeps the earlier records of rows, with a number after their names.
-    let is_previous_attempt = |id: &str| match read_row(&folder.join(id), id, None, &Prices::new()) {
-        RowReading::PreviousAttempt => true,
-        RowReading::Row(..) | RowReading::Foreign(_) | RowReading::Absent => false,
+    let is_previous_attempt = |id: &str| {
+        let reading = RecordQuery::new(&folder.join(id), Depth::Glance).read(&mut |_, _| {});
+        reading.is_ok_and(|reading| matches!(reading.state, RecordState::PreviousAttempt(..)))
     };
     others.retain(|id| !(id.contains('.') && is_previous_attempt(id)));
     others.sort();

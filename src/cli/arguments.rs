@@ -1,7 +1,7 @@
 //! Arguments that several commands share.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::map::rows::ColumnOptions;
 use crate::plan::{InputValues, MAX_VALUE_BYTES, SecretInputs, ValueSource};
 use crate::reports::Formats;
+use crate::text::bounded::read_up_to;
 
 /// The help about the argument RUN.
 pub(super) const RUN_HELP: &str = "\
@@ -69,11 +70,7 @@ pub(super) fn add_input_arguments(
             continue;
         }
         inputs.set(argument, |contents| match contents {
-            ValueSource::Stdin => {
-                let mut bytes = Vec::new();
-                io::stdin().take(MAX_VALUE_BYTES as u64 + 2).read_to_end(&mut bytes)?;
-                Ok(bytes)
-            }
+            ValueSource::Stdin => read_up_to(io::stdin(), MAX_VALUE_BYTES as u64 + 2),
             ValueSource::File(path) => {
                 read_files::read_bounded(Path::new(path), MAX_VALUE_BYTES + 1).map_err(io::Error::other)
             }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use rustix::fs::Mode;
 
 use super::arguments::RUN_HELP;
 use super::env::CliEnv;
@@ -17,6 +19,7 @@ use crate::exports::messages::apis;
 use crate::exports::otlp::{SenderSettings, sender};
 use crate::exports::{EXPORTS, Export, ExportError, ExportFormat};
 use crate::record::{LATEST, RUNS, Record, find_run};
+use crate::workspace::new_file::{self, NewFile};
 use crate::workspace_changes::has_tracked_files;
 
 /// The longest that sending may take after a signal: a CI system soon kills the process.
@@ -126,11 +129,13 @@ fn write_file(path: &Path, format: &ExportFormat, export: &Export<'_>) -> Result
         let warnings = (format.write)(export, &mut out).map_err(failed)?;
         return out.flush().map(|()| warnings).map_err(output);
     }
-    let file = tempfile::Builder::new().prefix(".legwork-").tempfile_in(parent_folder(path)).map_err(output)?;
-    let mut out = BufWriter::new(file);
+    let folder = fs::File::open(parent_folder(path)).map_err(output)?;
+    let new = NewFile::create(folder.as_fd(), new_file::PREFIX, Mode::RUSR | Mode::WUSR).map_err(output)?;
+    let mut out = BufWriter::new(new.file());
     let warnings = (format.write)(export, &mut out).map_err(failed)?;
-    let file = out.into_inner().map_err(|error| output(error.into_error()))?;
-    file.persist(path).map_err(|error| output(error.error))?;
+    out.flush().map_err(output)?;
+    drop(out);
+    new.persist(path.file_name().unwrap_or_default()).map_err(output)?;
     Ok(warnings)
 }
 

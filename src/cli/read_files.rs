@@ -1,7 +1,7 @@
 //! Reads files that the user names, with size limits, and reports problems as findings.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use crate::diagnostic::{Diagnostic, Source, SourceSpan, suggest_name};
 use crate::git::worktree_around;
 use crate::lints::JobTrust;
 use crate::template::JobDir;
+use crate::text::bounded::read_up_to;
 use crate::yaml;
 
 /// How many entries of a folder are looked at for suggestions.
@@ -145,9 +146,8 @@ fn links_outside_repository(path: &Path) -> bool {
 
 /// Reads YAML from standard input, as a file called `name`.
 pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
-    let mut bytes = Vec::new();
-    let read = io::stdin().lock().take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| unreadable_file(name, &io_error_text(&error)))?;
+    let read = read_up_to(io::stdin().lock(), yaml::MAX_BYTES as u64 + 1);
+    let bytes = read.map_err(|error| unreadable_file(name, &io_error_text(&error)))?;
     yaml::read_bytes(&name.to_string_lossy(), &bytes)
 }
 
@@ -156,9 +156,7 @@ pub(super) fn read_stdin(name: &Path) -> Result<Arc<Source>, Diagnostic> {
 pub(super) fn read_bounded(path: &Path, max: usize) -> Result<Vec<u8>, String> {
     // Check first, as opening a device can have side effects.
     require_regular_file(&fs::metadata(path).map_err(|error| open_error_text(path, &error))?)?;
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| io_error_text(&error))?;
-    Ok(bytes)
+    read_up_to(open_regular(path)?, max as u64 + 1).map_err(|error| io_error_text(&error))
 }
 
 /// Opens a file that may have been replaced since it was checked.

@@ -11,7 +11,7 @@ use super::output::printable;
 use crate::catalog::{self, Entry, KeepReason, PruneRules, Pruned};
 use crate::error::Error;
 use crate::job::Duration as JobDuration;
-use crate::record::{RUNS, RunRow, RunStatus, SeenLease};
+use crate::record::{ObservedLease, RUNS, RunRow, RunStatus};
 use crate::reports;
 use crate::reports::run_table::RunTable;
 use crate::text::pluralize;
@@ -125,7 +125,7 @@ pub(super) fn runs(options: &RunsArgs, env: &CliEnv) -> Result<u8, Error> {
 }
 
 fn list(options: &RunsArgs, env: &CliEnv) -> Result<u8, Error> {
-    let observation = SeenLease::observation().min(MAX_LIST_OBSERVATION);
+    let observation = ObservedLease::observation().min(MAX_LIST_OBSERVATION);
     let entries = catalog::list(&options.out, options.job.as_deref(), (env.clock)(), observation)?;
     let is_empty = entries.is_empty();
     let entries = if options.rows {
@@ -179,7 +179,7 @@ fn with_rows(entry: Entry) -> Vec<Entry> {
 
 fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
     let now = (env.clock)();
-    let entries = catalog::list(&options.out, options.job.as_deref(), now, SeenLease::observation())?;
+    let entries = catalog::list(&options.out, options.job.as_deref(), now, ObservedLease::observation())?;
     if entries.is_empty() {
         env.console.eprint(&format!("there are no runs in {}", printable(&options.out.to_string_lossy())));
         return Ok(0);

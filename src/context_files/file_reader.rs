@@ -1,7 +1,6 @@
 //! Reads text files of the workspace, as they are or as they are in a commit.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use crate::diagnostic::{Diagnostic, SourceSpan};
 use crate::git::{CommitError, CommittedFiles, REFERENCE_FORM, is_dot_git, is_reference_name};
 use crate::message::ToolError;
 use crate::template::{leaves_dir, normalize_text};
+use crate::text::bounded::read_up_to;
 use crate::tools::glob;
 use crate::workspace::Workspace;
 use crate::workspace::walk::{FileWalk, StopWalk};
@@ -115,10 +115,8 @@ impl<'a> FileReader<'a> {
             return Err(FileError::new(format!("`{path}` is a folder"), help));
         }
         let file = workspace.open_resolved(&resolved).map_err(refused)?;
-        let mut bytes = Vec::new();
-        let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
-        read.map_err(|error| FileError::new(format!("`{path}` can't be read: {error}"), OUTSIDE_HELP))?;
-        Ok(bytes)
+        read_up_to(file, MAX_FILE_BYTES + 1)
+            .map_err(|error| FileError::new(format!("`{path}` can't be read: {error}"), OUTSIDE_HELP))
     }
 
     fn read_committed(&mut self, path: &str, reference: &str) -> Result<(Vec<u8>, String), FileError> {

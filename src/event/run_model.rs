@@ -312,12 +312,12 @@ mod tests {
         RunFinished { outcome, exit_code: outcome.exit_code(None), error: None }.into()
     }
 
-    fn course(events: impl IntoIterator<Item = Event>) -> RunModel {
-        let mut course = RunModel::default();
+    fn model_of(events: impl IntoIterator<Item = Event>) -> RunModel {
+        let mut model = RunModel::default();
         for (second, event) in events.into_iter().enumerate() {
-            course.apply(PARENT, &event, Timestamp::from_second(second as i64).unwrap());
+            model.apply(PARENT, &event, Timestamp::from_second(second as i64).unwrap());
         }
-        course
+        model
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
                 ignored: Vec::new(),
             };
             let ended = [end(PARENT, Outcome::Completed, None), changed.into(), over(Outcome::Completed)];
-            course([started()].into_iter().chain(ended)).result().unwrap()
+            model_of([started()].into_iter().chain(ended)).result().unwrap()
         };
         let all = result(None, None);
         assert_eq!((all.changed_files, &all.changes_incomplete), (Some(1), &None));
@@ -356,16 +356,16 @@ mod tests {
                 over(Interrupted),
             ]
         };
-        let ids = |course: &RunModel| {
-            let result = course.result().unwrap();
+        let ids = |model: &RunModel| {
+            let result = model.result().unwrap();
             (result.subagents.into_iter().map(|subagent| subagent.id).collect::<Vec<_>>(), result.cost_usd)
         };
-        assert_eq!(ids(&course(first())), (vec!["a-1".to_owned(), "a-2".to_owned()], None));
+        assert_eq!(ids(&model_of(first())), (vec!["a-1".to_owned(), "a-2".to_owned()], None));
         let mut second = first();
         second.push(resumed());
-        assert!(course(second.clone()).result().is_none(), "it continues");
+        assert!(model_of(second.clone()).result().is_none(), "it continues");
         second.extend([end(PARENT, Interrupted, Some(0.25)), over(Interrupted)]);
-        let cut_again = course(second.clone());
+        let cut_again = model_of(second.clone());
         assert_eq!(ids(&cut_again), (vec!["a-2".to_owned()], Some(0.75)));
         assert_eq!(cut_again.summaries().count(), 2, "what it said by then is there");
         second.extend([
@@ -374,7 +374,7 @@ mod tests {
             end(PARENT, Completed, Some(0.25)),
             over(Completed),
         ]);
-        let whole = course(second);
+        let whole = model_of(second);
         assert_eq!(ids(&whole), (vec!["a-1".to_owned(), "a-2".to_owned()], Some(1.75)));
         let result = whole.result().unwrap();
         assert_eq!((result.sandbox.as_str(), result.usage.input_tokens), ("landlock", 3));

@@ -1,9 +1,9 @@
 //! Git's text files, above all its configuration.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
+use crate::text::bounded::read_up_to;
 use rustix::fs::{Mode, OFlags};
 
 /// How much of a text file is read, in bytes.
@@ -134,8 +134,7 @@ pub(super) fn read_text(path: &Path) -> Option<String> {
 
 /// The text of a regular file, up to `max_bytes`.
 pub(super) fn read_text_up_to(path: &Path, max_bytes: u64) -> Option<String> {
-    let mut bytes = Vec::new();
-    open_regular_file(path)?.take(max_bytes).read_to_end(&mut bytes).ok()?;
+    let bytes = read_up_to(open_regular_file(path)?, max_bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::process::GitProcess;
 use super::program::GitProgram;
+use crate::text::bounded::read_up_to;
 use crate::text::hex;
 
 /// How much of a list of references is read, in bytes.
@@ -72,11 +73,11 @@ pub(super) fn read_references(
     let mut command = git.on_objects(git_dir);
     command.args(["for-each-ref", "--format=%(objectname) %(refname)", "--"]).args(names).stderr(Stdio::null());
     let mut process = GitProcess::start(command, deadline)?;
-    let mut output = Vec::new();
-    if let (_, Some(stdout)) = process.take_pipes() {
+    let output = match process.take_pipes() {
         // A name is also a pattern for everything below it, which doesn't count.
-        stdout.take(MAX_REFERENCE_BYTES).read_to_end(&mut output)?;
-    }
+        (_, Some(stdout)) => read_up_to(stdout, MAX_REFERENCE_BYTES)?,
+        _ => Vec::new(),
+    };
     let text = String::from_utf8_lossy(&output);
     let found = text.lines().filter_map(|line| line.split_once(' '));
     let exact = found.filter(|(_, name)| names.iter().any(|wanted| wanted == name));

@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::config::open_regular_file;
 use super::process::GitProcess;
 use super::repository::{Repository, alternate_object_dirs, is_object_dir};
+use crate::text::bounded::read_up_to;
 
 /// How long a command may take that reads or writes all files of a working tree.
 const TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -310,9 +311,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 /// Copies a list of patterns, if it is there.
 fn copy_list(from: &Path, to: &Path) -> io::Result<()> {
     let Some(file) = open_regular_file(from) else { return Ok(()) };
-    let mut text = Vec::new();
-    file.take(MAX_INFO_BYTES).read_to_end(&mut text)?;
-    fs::write(to, text)
+    fs::write(to, read_up_to(file, MAX_INFO_BYTES)?)
 }
 
 #[allow(clippy::disallowed_methods, reason = "git reads these itself; legwork doesn't decide anything by them")]

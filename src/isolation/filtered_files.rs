@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -18,6 +18,7 @@ use super::error::IsolationError;
 use crate::git::Repository;
 use crate::git::index::{EntryStat, IndexReader, with_stats};
 use crate::git::program::GitWorkingTree;
+use crate::text::bounded::read_up_to;
 use crate::workspace::Workspace;
 use crate::workspace::new_file::replace_file;
 use crate::workspace::open_beneath::open_dir;
@@ -135,10 +136,7 @@ fn overwrite(folder: &Workspace, path: &Path, from: &mut File) -> io::Result<()>
 }
 
 fn has_same_bytes(one: &mut File, other: &mut File) -> bool {
-    let read = |file: &mut File| {
-        let mut bytes = Vec::new();
-        file.take(MAX_STORED_BYTES).read_to_end(&mut bytes).map(|_| bytes)
-    };
+    let read = |file: &mut File| read_up_to(file, MAX_STORED_BYTES);
     matches!((read(one), read(other)), (Ok(one), Ok(other)) if one == other)
 }
 
@@ -166,13 +164,12 @@ impl UserIndex {
     /// Reads the index. One that can't be read, such as a split one, knows nothing.
     fn read(repository: &Repository, list: &FilteredList) -> Self {
         let path = repository.git_dir.join("index");
-        let mut bytes = Vec::new();
         let opened = crate::git::open_regular_file(&path);
         let written = opened.as_ref().and_then(|file| file.metadata().ok()?.modified().ok());
-        let read = opened.map(|file| file.take(MAX_INDEX_BYTES).read_to_end(&mut bytes));
+        let read = opened.map(|file| read_up_to(file, MAX_INDEX_BYTES));
         let wanted: HashSet<&[u8]> = parse_entries(&list.listing).map(|(.., path)| path).collect();
         let mut files = HashMap::new();
-        if let Some(Ok(_)) = read
+        if let Some(Ok(bytes)) = read
             && let Some(mut reader) = IndexReader::new(&bytes, if repository.sha256 { 32 } else { 20 })
         {
             while let Some(Some(entry)) = reader.next() {

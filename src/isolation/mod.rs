@@ -2,9 +2,9 @@
 //! user's workspace. The repository's commits, branches, index and hooks aren't touched.
 
 mod commands;
-mod copy;
 mod error;
 mod filtered_files;
+mod folders;
 mod worktree;
 #[cfg(test)]
 mod tests;
@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::copy::{create_dir, remove_tree};
 pub use self::error::IsolationError;
 use self::filtered_files::FilteredList;
+use self::folders::{copy_to, create_dir, remove_tree};
 use self::worktree::WorktreeSnapshot;
 pub use self::worktree::{WORKSPACES_FOLDER, is_ignored, is_own_workspace};
 use crate::git::program::GitWorkingTree;
 use crate::git::{GitProgram, Repository};
 use crate::workspace::open_root::OpenRoot;
+use crate::workspace::tree_copy::CopyRules;
 
 /// How runs are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +100,8 @@ impl Snapshot {
                 let link = (workspace.stat(&link).is_ok() && !workspace.is_dir(&link)).then_some(link);
                 let beneath = |path: &PathBuf| workspace.relative(path).ok().map(Path::to_owned);
                 let excluded: Vec<PathBuf> = excluded.iter().filter_map(beneath).chain(link).collect();
-                let made = create_dir(out, &copy).and_then(|target| copy::copy_tree(workspace, &target, &excluded));
+                let rules = CopyRules { excluded: &excluded, ..CopyRules::EXACT };
+                let made = create_dir(out, &copy).and_then(|target| copy_to(workspace, &target, &rules));
                 made.inspect_err(|_| {
                     // The disk may be full. The first failure is reported.
                     let _ = remove_tree(out, &copy);
@@ -169,7 +171,7 @@ impl Snapshot {
                 })
             }
             Self::Copy { folder } => out.subfolder(folder).map_err(IsolationError::io(folder)).and_then(|base| {
-                copy::copy_tree(&base, &create_dir(out, target)?, &[])?;
+                copy_to(&base, &create_dir(out, target)?, &CopyRules::EXACT)?;
                 Ok(target.to_owned())
             }),
         };

@@ -12,9 +12,9 @@ use rustix::fs::{FlockOperation, Mode, flock, mkdirat, renameat};
 use rustix::io::Errno;
 
 use super::commands::{git_error, parse_entries, run};
-use super::copy::{at, create_dir};
 use super::error::IsolationError;
 use super::filtered_files::FilteredList;
+use super::folders::{at, create_dir};
 use crate::git::program::{GitWorkingTree, SPARSE_FILE};
 use crate::git::{GitProgram, Repository, is_linked_back, open_regular_file};
 use crate::workspace::new_file::{NewFile, PREFIX};

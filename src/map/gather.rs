@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::manifest::MAP_FORMAT;
-use super::row_reading::{RowReading, read_row};
+use super::row_reading::{RowReading, read_row, report_in};
 use super::rows::{id_mistake, original_id};
 use super::tables::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableFiles, TableProblem};
 use crate::event::ErrorInfo;
@@ -341,23 +341,17 @@ impl Gathering {
             let (row, record) = match found {
                 Found::Record(number) => {
                     let record = self.maps[*number].path.join("rows").join(id);
-                    match read_row(&record, id, self.job.as_deref(), prices) {
-                        RowReading::Row(row, problem) => {
-                            if let Some((kind, message)) = problem {
-                                self.problem(kind, Some(id), Some(shown.clone()), message);
-                            }
-                            (*row, Some(record))
-                        }
-                        RowReading::Foreign(why) => {
-                            self.problem(ProblemKind::Foreign, Some(id), Some(shown), why);
-                            continue;
-                        }
-                        RowReading::PreviousAttempt => {
-                            set_aside += 1;
-                            continue;
-                        }
-                        RowReading::Absent => continue,
+                    let reading = read_row(&record, id, self.job.as_deref(), prices);
+                    if matches!(reading, RowReading::PreviousAttempt(_)) {
+                        set_aside += 1;
+                        continue;
                     }
+                    let (row, problem) = reading.into_row(id, &shown);
+                    if let Some(TableProblem { kind, path, message, .. }) = problem {
+                        self.problem(kind, Some(id), path, message);
+                    }
+                    let Some(row) = row else { continue };
+                    (row, Some(record))
                 }
                 Found::Line(number, offset) => match self.line(*number, *offset) {
                     Ok(row) => (row, None),
@@ -375,9 +369,8 @@ impl Gathering {
         let Some((mut row, _, record)) = best else { return Ok(set_aside > 0 && set_aside == found.len()) };
         let to = tables.folder().to_owned();
         row.record = record.as_ref().map(|record| relative(&to, record).to_string_lossy().into_owned());
-        let report = record.map(|record| record.join("report.html"));
-        let is_file = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-        let report = report.filter(is_file).and_then(|report| relative(&to, &report).to_str().map(ToOwned::to_owned));
+        let report = record.and_then(|record| report_in(&record));
+        let report = report.and_then(|report| relative(&to, &report).to_str().map(ToOwned::to_owned));
         tables.put(&row, report).map(|_| false)
     }
 

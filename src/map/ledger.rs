@@ -5,7 +5,7 @@
 //!
 //! A process claims what is spent and reserved, and a small part of what is left, so that it rarely has to write. What it
 //! doesn't use soon it gives back. At every beat it also touches its file, so others know that it is alive and may give back
-//! more. They wait for that before they are refused. A process is dead if its file stands still for [`DEAD_AFTER`] beats of the
+//! more. They wait for that before they are refused. A process is dead if its file stands still for ten beats of the
 //! one that looks at it. No clocks, process ids or names of machines are compared, and nothing is taken from a dead process:
 //! one that was only suspended still has what it claimed.
 
@@ -14,16 +14,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, flock, openat, utimensat};
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Amount;
-use crate::record::{open_file_in, remove_abandoned_files, replace_shared_file};
+use crate::record::{BEAT, Heartbeat, ObservedPeer, open_file_in, remove_abandoned_files, replace_shared_file};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_root::OpenRoot;
 
@@ -42,10 +40,6 @@ const LOCK_FILE: &str = "lock";
 /// How long to wait for that lock. The limit holds without it.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// How often a process shows that it is alive and gives back what it doesn't use.
-const BEAT: Duration = Duration::from_secs(1);
-/// For how many beats the file of a dead process stands still.
-const DEAD_AFTER: u32 = 10;
 
 /// The limits of a map.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -102,9 +96,8 @@ struct Claim {
 #[derive(Debug)]
 pub struct Ledger {
     shared: Arc<SharedLedger>,
-    /// Dropped to end the thread.
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Shows that this process is alive, and gives back what it doesn't use.
+    _heartbeat: Heartbeat,
 }
 
 #[derive(Debug)]
@@ -137,14 +130,8 @@ struct OwnSpend {
     others: BTreeMap<String, OtherProcess>,
 }
 
-/// Another process, as its file was read last.
-#[derive(Debug)]
-struct OtherProcess {
-    claim: Claim,
-    touched: Option<SystemTime>,
-    /// For how many beats of this process the file hasn't changed.
-    unchanged: u32,
-}
+/// Another process: what its file says, and when it was touched.
+type OtherProcess = ObservedPeer<(Claim, Option<SystemTime>)>;
 
 #[derive(Debug, Default)]
 struct Total {
@@ -167,20 +154,16 @@ impl OwnSpend {
 
     /// The claims of all other processes together.
     fn others_claimed(&self) -> Amount {
-        self.others.values().fold(Amount::default(), |sum, other| sum.plus(other.claim.claimed))
+        self.others.values().fold(Amount::default(), |sum, other| sum.plus(other.seen.0.claimed))
     }
 }
 
-impl OtherProcess {
-    fn is_dead(&self) -> bool {
-        self.claim.is_final || self.unchanged >= DEAD_AFTER
-    }
-
-    fn may_give_back(&self) -> bool {
-        let Claim { claimed, spent, lost, .. } = self.claim;
-        let spent = spent.plus(lost);
-        !self.is_dead() && (claimed.tokens > spent.tokens || claimed.cost_usd > spent.cost_usd)
-    }
+/// Whether another process is alive and has claimed more than it has used.
+fn may_give_back(other: &OtherProcess) -> bool {
+    let Claim { claimed, spent, lost, is_final } = other.seen.0;
+    let spent = spent.plus(lost);
+    let is_dead = is_final || other.is_silent();
+    !is_dead && (claimed.tokens > spent.tokens || claimed.cost_usd > spent.cost_usd)
 }
 
 /// A limit of a map that leaves no room.
@@ -217,15 +200,10 @@ impl Ledger {
         shared.write(&mut shared.lock(), Claim::default())?;
         // A file that can't be read is an error as soon as a request depends on it.
         let _ = shared.beat();
-        let (stop, stopped) = channel::<()>();
-        let (beating, interval) = (Arc::clone(&shared), beat_interval());
-        let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
-            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                // The next request meets the same failure.
-                let _ = beating.beat();
-            }
-        })?;
-        Ok(Self { shared, stop: Some(stop), thread: Some(thread) })
+        let beating = Arc::clone(&shared);
+        // The next request meets the same failure.
+        let heartbeat = Heartbeat::start("ledger", beat_interval(), move || drop(beating.beat()))?;
+        Ok(Self { shared, _heartbeat: heartbeat })
     }
 
     /// Reserves what a request may use at most. `Ok(Err(...))` if the limit leaves no room for it.
@@ -295,15 +273,6 @@ impl Ledger {
     }
 }
 
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 impl SharedLedger {
     fn reserve(&self, request: Amount) -> io::Result<Result<(), MapLimitHit>> {
         let mut own = self.lock();
@@ -328,7 +297,7 @@ impl SharedLedger {
             }
             if let Some(limit) = hit {
                 self.give_back(&mut own)?;
-                let may_change = own.reservations > 0 || own.others.values().any(OtherProcess::may_give_back);
+                let may_change = own.reservations > 0 || own.others.values().any(may_give_back);
                 let claimed = own.others_claimed().plus(own.used());
                 return Ok(Err(MapLimitHit { limit, claimed, may_change }));
             }
@@ -366,8 +335,8 @@ impl SharedLedger {
         let read = self.read_others(&mut own);
         let mut others = Amount::default();
         for other in own.others.values_mut() {
-            other.unchanged = other.unchanged.saturating_add(1);
-            others = others.plus(other.claim.spent);
+            other.beat();
+            others = others.plus(other.seen.0.spent);
         }
         self.lock_total().others = others;
         read
@@ -403,19 +372,16 @@ impl SharedLedger {
                 continue;
             };
             if !own.others.contains_key(name) {
-                let new = OtherProcess { claim: Claim::default(), touched: None, unchanged: 0 };
-                own.others.insert(name.to_owned(), new);
+                own.others.insert(name.to_owned(), OtherProcess::new((Claim::default(), None)));
             }
             if own.others.len() > MAX_FILES {
                 return Err(io::Error::other(format!("`{}` has too many files", self.folder.path().display())));
             }
         }
-        for (name, other) in own.others.iter_mut().filter(|(_, other)| !other.claim.is_final) {
-            let (claim, touched) = read_claim(self.folder.folder(), name)
+        for (name, other) in own.others.iter_mut().filter(|(_, other)| !other.seen.0.is_final) {
+            let found = read_claim(self.folder.folder(), name)
                 .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
-            if (claim, touched) != (other.claim, other.touched) {
-                *other = OtherProcess { claim, touched, unchanged: 0 };
-            }
+            other.see(found);
         }
         Ok(())
     }
@@ -474,6 +440,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::record::MISSED_BEATS;
 
     const LIMITS: MapLimits = MapLimits { tokens: Some(1_000), cost_usd: None };
 
@@ -552,7 +519,7 @@ mod tests {
         let (one, other) = (open("one"), open("other"));
         one.reserve(tokens(600)).unwrap().unwrap();
         let refused = || other.reserve(tokens(500)).unwrap().unwrap_err();
-        for _ in 0..3 * DEAD_AFTER {
+        for _ in 0..3 * MISSED_BEATS {
             // The clock of some file systems has long ticks.
             std::thread::sleep(Duration::from_millis(5));
             one.shared.beat().unwrap();
@@ -561,7 +528,7 @@ mod tests {
         assert!(refused().may_change, "it is alive");
         assert_eq!(other.total(), tokens(0), "nothing is spent yet");
         drop(one);
-        for _ in 0..=DEAD_AFTER {
+        for _ in 0..=MISSED_BEATS {
             other.shared.beat().unwrap();
         }
         let hit = refused();

@@ -13,10 +13,11 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::manifest::MapFolder;
-use super::row_reading::{RowReading, read_row};
+use super::row_reading::{read_row, report_in};
 use super::tables::{MapRow, MapTable, ProblemKind, RowState, TableFiles, TableProblem};
 use crate::event::RunResult;
 use crate::pricing::Prices;
+use crate::record::REPORT_FILE;
 
 /// How long the tables for people stay as they are, at least.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
@@ -169,26 +170,13 @@ impl Results {
         // Before the file is read, so that a later change is noticed.
         let found = stamp(&record.join("result.json"));
         self.problems.remove(id);
-        let path = format!("rows/{id}");
-        let problem = |kind, message| TableProblem { kind, id: Some(id.to_owned()), path: Some(path.clone()), message };
-        let row = match read_row(&record, id, Some(&self.job), &self.prices) {
-            RowReading::Row(row, defect) => {
-                // A run that is running may be writing the last line of its journal.
-                let defect = defect.filter(|(kind, _)| row.state != RowState::Unfinished || *kind != ProblemKind::Torn);
-                self.problems.extend(defect.map(|(kind, message)| (id.to_owned(), problem(kind, message))));
-                *row
-            }
-            RowReading::Foreign(why) => {
-                self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
-                MapRow::new(id, RowState::Damaged)
-            }
-            RowReading::PreviousAttempt => {
-                let why = "it is an earlier record of another row".to_owned();
-                self.problems.insert(id.to_owned(), problem(ProblemKind::Foreign, why));
-                MapRow::new(id, RowState::Damaged)
-            }
-            RowReading::Absent => MapRow::new(id, RowState::NotStarted),
-        };
+        let reading = read_row(&record, id, Some(&self.job), &self.prices);
+        let (row, problem) = reading.into_row(id, &format!("rows/{id}"));
+        let state = if problem.is_some() { RowState::Damaged } else { RowState::NotStarted };
+        let row = row.unwrap_or_else(|| MapRow::new(id, state));
+        // A run that is running may be writing the last line of its journal.
+        let problem = problem.filter(|it| row.state != RowState::Unfinished || it.kind != ProblemKind::Torn);
+        self.problems.extend(problem.map(|problem| (id.to_owned(), problem)));
         self.seen.extend(found.map(|found| (id.to_owned(), found)));
         self.put(row)
     }
@@ -196,8 +184,7 @@ impl Results {
     /// Takes a row. Returns its line if the run has ended.
     fn put(&mut self, mut row: MapRow) -> io::Result<Option<String>> {
         let path = format!("rows/{}", row.id);
-        let report = format!("{path}/report.html");
-        let report = self.folder.path.join(&report).is_file().then_some(report);
+        let report = report_in(&self.folder.path.join(&path)).map(|_| format!("{path}/{REPORT_FILE}"));
         row.record = Some(path);
         if row.state != RowState::Ended {
             self.files.note(&row, report);

@@ -1,38 +1,60 @@
 //! Reads the record of one row into a row of a table: from `result.json`, or else from the journal.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::tables::{MapRow, ProblemKind, RowState};
-use crate::error::other_format;
+use super::tables::{MapRow, ProblemKind, RowState, TableProblem};
+use crate::error::{other_format, previous_attempt_of};
 use crate::event::{CutOffRequests, ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Usage};
 use crate::pricing::{Prices, round_usd};
-use crate::record::{Depth, RecordQuery, RecordReading, RecordState, read_versioned};
+use crate::record::{Depth, REPORT_FILE, RecordQuery, RecordReading, RecordState, read_versioned};
 
 /// The most entries of a record's folder that are looked at.
 const MAX_LISTED: usize = 100;
 
 /// What was found in a row's folder.
 #[derive(Debug)]
-pub enum RowReading {
+pub(super) enum RowReading {
     /// A record of the row, and what is wrong with it, if anything.
     Row(Box<MapRow>, Option<(ProblemKind, String)>),
-    /// An earlier record of another row, which was set aside under a number.
-    PreviousAttempt,
+    /// An earlier attempt of the row with this id, which was kept under a number.
+    PreviousAttempt(String),
     /// Something else, and why it isn't a record of the row.
     Foreign(String),
     /// Nothing.
     Absent,
 }
 
+impl RowReading {
+    /// The row for a table, and what is wrong with its record at this path.
+    pub(super) fn into_row(self, id: &str, path: &str) -> (Option<MapRow>, Option<TableProblem>) {
+        let problem = |kind, message| {
+            let (id, path) = (Some(id.to_owned()), Some(path.to_owned()));
+            Some(TableProblem { kind, id, path, message })
+        };
+        match self {
+            Self::Row(row, defect) => (Some(*row), defect.and_then(|(kind, message)| problem(kind, message))),
+            Self::Foreign(why) => (None, problem(ProblemKind::Foreign, why)),
+            Self::PreviousAttempt(run_id) => (None, problem(ProblemKind::Foreign, previous_attempt_of(&run_id))),
+            Self::Absent => (None, None),
+        }
+    }
+}
+
+/// The report in the record of a row, if there is one.
+pub(super) fn report_in(record: &Path) -> Option<PathBuf> {
+    let report = record.join(REPORT_FILE);
+    fs::symlink_metadata(&report).is_ok_and(|found| found.is_file()).then_some(report)
+}
+
 /// Reads the record of a row. `job` is the name of the map's job, if it is known. `prices` are for the cost of a run that hasn't
 /// ended.
-pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> RowReading {
+pub(super) fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> RowReading {
     let mut used = RunUse::new(prices);
     let query = RecordQuery { run_id: Some(id), job, ..RecordQuery::new(record, Depth::Full) };
     let reading = match query.read(&mut |model, entry| used.add(model, entry)) {
@@ -52,7 +74,7 @@ pub fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> 
         RecordState::Absent | RecordState::NotStarted => {
             RowReading::Foreign("it isn't a run's record: it has no journal".to_owned())
         }
-        RecordState::PreviousAttempt(..) => RowReading::PreviousAttempt,
+        RecordState::PreviousAttempt(run_id, _) => RowReading::PreviousAttempt(run_id),
         RecordState::Foreign(mismatch, _) => RowReading::Foreign(mismatch.to_string()),
         RecordState::OtherFormat { format, .. } => RowReading::Foreign(other_format(format)),
         RecordState::Damaged(damage) => damaged(id, damage.to_string()),

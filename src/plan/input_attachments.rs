@@ -1,7 +1,7 @@
 //! The images and PDFs of inputs.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attachment::{Attachment, MAX_BYTES, MediaType, too_large};
 use crate::message::ToolError;
+use crate::text::bounded::read_up_to;
 use crate::workspace::Workspace;
 
 /// An image or a PDF that the parent gets with its first message.
@@ -53,9 +54,8 @@ pub(super) fn read(path: &str, base: Base<'_>) -> Result<Attachment, String> {
         }
         Base::CurrentFolder => open_named(path).map_err(failed)?,
     };
-    let mut data = Vec::new();
     let length = file.metadata().map_err(failed)?.len();
-    file.take(MAX_BYTES).read_to_end(&mut data).map_err(failed)?;
+    let data = read_up_to(file, MAX_BYTES).map_err(failed)?;
     let Some(kind) = MediaType::detect(&data) else {
         return Err("isn't a PNG, JPEG, GIF or WebP image or a PDF".to_owned());
     };

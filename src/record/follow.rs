@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::files::open_file;
 use super::journal_files::{MAX_JOURNAL_BYTES, journal_error};
-use super::lease::SeenLease;
+use super::lease::ObservedLease;
 use super::lock::is_locked;
 use crate::error::Error;
 use crate::event::JournalEntry;
@@ -65,7 +65,7 @@ impl JournalTail {
 pub struct RunWatch {
     folder: PathBuf,
     /// The lease of a process on another machine, and since when its owner hasn't counted.
-    seen: Option<(SeenLease, Instant)>,
+    seen: Option<(ObservedLease, Instant)>,
 }
 
 impl RunWatch {
@@ -79,9 +79,9 @@ impl RunWatch {
         if is_locked(&self.folder) {
             return true;
         }
-        let Some(lease) = SeenLease::of(&self.folder).filter(|lease| !lease.is_local()) else { return false };
+        let Some(lease) = ObservedLease::of(&self.folder).filter(|lease| !lease.is_local()) else { return false };
         match &self.seen {
-            Some((seen, since)) if !seen.has_changed() => since.elapsed() < SeenLease::observation(),
+            Some((seen, since)) if !seen.has_changed() => since.elapsed() < ObservedLease::observation(),
             _ => {
                 self.seen = Some((lease, Instant::now()));
                 true

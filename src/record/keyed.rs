@@ -33,7 +33,7 @@ pub const MAP_FILE: &str = "map.json";
 
 /// A record at a given path.
 #[derive(Debug)]
-pub enum KeyedRecord {
+pub enum OpenedRecord {
     /// No run has started in it yet.
     New(Box<Recorder>),
     /// A run has started in it.
@@ -61,7 +61,7 @@ pub enum PreviousAttempt {
 
 /// How to open a record at a given path.
 #[derive(Debug, Clone)]
-pub struct KeyedPath<'a> {
+pub struct RecordOpenOptions<'a> {
     /// The canonical path of the folder of all runs. If it doesn't exist yet, it gets a `.gitignore` for everything.
     pub out: &'a Path,
     /// The canonical path of the record below that folder. Its last part is the run's id.
@@ -78,12 +78,12 @@ pub struct KeyedPath<'a> {
     pub write_reports: WriteReports,
 }
 
-impl KeyedRecord {
+impl OpenedRecord {
     /// Opens the record, and creates it if there is none. It is locked, unless its run is final.
     ///
     /// # Errors
     /// If another process uses it ([`Error::InUse`]), something else is at its path, or it can't be read or created.
-    pub fn open(path: &KeyedPath<'_>) -> Result<Self, Error> {
+    pub fn open(path: &RecordOpenOptions<'_>) -> Result<Self, Error> {
         let folder = path.folder;
         for _ in 0..MAX_ATTEMPTS {
             match fs::symlink_metadata(folder) {
@@ -112,7 +112,7 @@ impl KeyedRecord {
             };
             let reading = path.read(true)?;
             let sets_aside = path.sets_aside(&reading.state);
-            match reading.state.own() {
+            match reading.state.unqualified() {
                 RecordState::Absent | RecordState::NotStarted => {
                     match lock.lease.flushed().into_iter().find(|(_, flushed)| *flushed > 0) {
                         Some(_) if sets_aside => drop(set_aside(folder, lock)?),
@@ -141,7 +141,7 @@ impl KeyedRecord {
     }
 }
 
-impl KeyedPath<'_> {
+impl RecordOpenOptions<'_> {
     /// Whether the run that the record has now is set aside.
     fn sets_aside(&self, state: &RecordState) -> bool {
         match self.set_aside {
@@ -194,12 +194,12 @@ impl KeyedPath<'_> {
     }
 
     /// The record of a run that has started. Without a lock, the run is final.
-    fn started(&self, reading: RecordReading, lock: Option<RecordLock>) -> Result<KeyedRecord, Error> {
+    fn started(&self, reading: RecordReading, lock: Option<RecordLock>) -> Result<OpenedRecord, Error> {
         if reading.start.is_none() && reading.state.result().is_some() {
             return Err(not_a_record(self.folder, format!("{LOST_START}, and --fresh starts again")));
         }
         let record = Record::from_reading(self.folder, reading, false)?.undamaged()?;
-        Ok(KeyedRecord::Started(Box::new(StartedRecord { record, lock, key: self.key.clone() })))
+        Ok(OpenedRecord::Started(Box::new(StartedRecord { record, lock, key: self.key.clone() })))
     }
 
     fn vanished(&self) -> Error {

@@ -21,9 +21,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -32,6 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::files::{create_shared_file, open_file_in, open_for_update};
+use super::heartbeat::{BEAT, Heartbeat, MISSED_BEATS};
 use crate::error::{Error, TakenOver};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::is_local_filesystem;
@@ -39,10 +38,8 @@ use crate::workspace::open_root::OpenRoot;
 
 /// The file, which exists while a run lasts and after it was killed.
 pub(super) const LEASE_FILE: &str = "lease";
-/// How often the owner counts.
-const PERIOD: Duration = Duration::from_secs(1);
 /// How long the count must stand still until another machine takes the lease over.
-const OBSERVATION: Duration = Duration::from_secs(10);
+const OBSERVATION: Duration = BEAT.saturating_mul(MISSED_BEATS);
 /// How often the count is read meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many other processes may take or release the lease while this one tries to.
@@ -106,8 +103,8 @@ pub(super) struct Lease {
     record: PathBuf,
     owner: Owner,
     counter: Arc<Counter>,
-    /// Ends the lease's own thread, if it has one.
-    thread: Option<(Sender<()>, JoinHandle<()>)>,
+    /// The lease's own thread, if it has one.
+    heartbeat: Option<Heartbeat>,
     /// Whether an earlier owner was killed. Then a run that doesn't start leaves the file, with the time of that owner.
     had_owner: bool,
     is_released: AtomicBool,
@@ -115,12 +112,12 @@ pub(super) struct Lease {
 
 /// A lease that was looked at and not taken.
 #[derive(Debug, Clone)]
-pub struct SeenLease {
+pub struct ObservedLease {
     record: PathBuf,
     state: LeaseState,
 }
 
-impl SeenLease {
+impl ObservedLease {
     /// The lease of a record; `None` if it has none.
     pub(super) fn of(record: &Path) -> Option<Self> {
         let record = record.canonicalize().ok()?;
@@ -229,53 +226,41 @@ impl Counter {
     }
 }
 
-/// Counts in a file once a second until the sender is dropped, and looks whose lease it is.
-fn count_on_own_thread(counter: &Arc<Counter>, file: LeaseFile) -> Option<(Sender<()>, JoinHandle<()>)> {
-    let (stop, stopped) = channel();
+/// Counts in a file once a second, and looks whose lease it is.
+fn count_on_own_thread(counter: &Arc<Counter>, file: LeaseFile) -> Option<Heartbeat> {
     let counter = Arc::clone(counter);
-    let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(move || {
-        while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-            // A failure shows when the owner is late.
-            let _ = counter.count();
-            if file.is_lost() {
-                counter.is_lost.store(true, Ordering::Relaxed);
-            }
+    let beat = move || {
+        // A failure shows when the owner is late.
+        let _ = counter.count();
+        if file.is_lost() {
+            counter.is_lost.store(true, Ordering::Relaxed);
         }
-    });
-    Some((stop, thread.ok()?))
+    };
+    Heartbeat::start(LEASE_FILE, BEAT, beat).ok()
 }
 
 /// The counters of this process on file systems of this machine. One thread counts in all of them: a map has hundreds.
-static LOCAL_COUNTERS: LocalCounters = LocalCounters(Mutex::new((Vec::new(), false)));
+static LOCAL_COUNTERS: LocalCounters = LocalCounters(Mutex::new((Vec::new(), None)));
 
-/// Counters, and whether the thread runs.
-struct LocalCounters(Mutex<(Vec<Weak<Counter>>, bool)>);
+/// Counters, and the thread once there has been one.
+struct LocalCounters(Mutex<(Vec<Weak<Counter>>, Option<Heartbeat>)>);
 
 impl LocalCounters {
     fn add(&'static self, counter: &Arc<Counter>) {
         let mut state = self.0.lock().ignore_poison();
         state.0.push(Arc::downgrade(counter));
-        if !state.1 {
-            let thread = std::thread::Builder::new().name(LEASE_FILE.to_owned()).spawn(|| self.count_all());
-            state.1 = thread.is_ok();
+        if state.1.is_none() {
+            state.1 = Heartbeat::start(LEASE_FILE, BEAT, || self.count_all()).ok();
         }
     }
 
-    /// Counts once a second until no lease is left.
     fn count_all(&self) {
-        loop {
-            std::thread::sleep(PERIOD);
-            let mut state = self.0.lock().ignore_poison();
-            state.0.retain(|counter| counter.strong_count() > 0);
-            if state.0.is_empty() {
-                state.1 = false;
-                return;
-            }
-            let counters: Vec<_> = state.0.iter().filter_map(Weak::upgrade).collect();
-            drop(state);
-            // A failure shows when the owner is late.
-            counters.iter().for_each(|counter| drop(counter.count()));
-        }
+        let mut state = self.0.lock().ignore_poison();
+        state.0.retain(|counter| counter.strong_count() > 0);
+        let counters: Vec<_> = state.0.iter().filter_map(Weak::upgrade).collect();
+        drop(state);
+        // A failure shows when the owner is late.
+        counters.iter().for_each(|counter| drop(counter.count()));
     }
 }
 
@@ -339,14 +324,14 @@ impl Lease {
             flushed: Mutex::new(flushed),
             clock: OnceLock::new(),
         });
-        let thread = if is_remote {
+        let heartbeat = if is_remote {
             // Every write waits for the other machine, so leases don't wait for each other.
             count_on_own_thread(&counter, LeaseFile { record: record.to_owned(), owner: owner.clone() })
         } else {
             LOCAL_COUNTERS.add(&counter);
             None
         };
-        Self { record: record.to_owned(), owner, counter, thread, had_owner, is_released: AtomicBool::new(false) }
+        Self { record: record.to_owned(), owner, counter, heartbeat, had_owner, is_released: AtomicBool::new(false) }
     }
 
     /// From now on, the file has the time of the clock: the run has started.
@@ -511,10 +496,7 @@ impl LeaseFile {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.thread.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
+        drop(self.heartbeat.take());
         let has_started = self.counter.clock.get().is_some();
         if !has_started && !self.had_owner && !self.is_released.load(Ordering::Relaxed) {
             self.release();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::lease::SeenLease;
+use super::lease::ObservedLease;
 use super::lock::has_lease;
 use super::lookup::is_timestamp;
 use super::run_row::{RowKind, RunRow, RunStatus};
@@ -18,7 +18,7 @@ pub struct Overview {
     /// Its line in a table. The job, the name and the path aren't set.
     pub row: RunRow,
     /// The lease that a process on another machine has or had. If it keeps counting, the run is still running.
-    pub remote: Option<SeenLease>,
+    pub remote: Option<ObservedLease>,
     /// How commands are confined, of a run that is running.
     pub sandbox: Option<String>,
     /// The run of which this is an earlier attempt.
@@ -38,7 +38,7 @@ struct RunTimes {
 /// folder's lock.
 pub fn read_overview(folder: &Path, holds_lock: bool) -> Option<Overview> {
     let name = folder.file_name()?.to_string_lossy().into_owned();
-    let lease = if has_lease(folder) { SeenLease::of(folder) } else { None };
+    let lease = if has_lease(folder) { ObservedLease::of(folder) } else { None };
     let mut times = RunTimes::default();
     let query = RecordQuery { holds_lock, ..RecordQuery::new(folder, Depth::Glance) };
     let reading = query.read(&mut |_, entry| times.add(entry)).unwrap_or_else(unreadable);
@@ -61,7 +61,7 @@ pub fn read_overview(folder: &Path, holds_lock: bool) -> Option<Overview> {
         (row.started_at, row.run_id) = (Some(start.at), start.run_id);
         sandbox = Some(start.sandbox);
     }
-    let last_alive = lease.as_ref().and_then(SeenLease::last_alive);
+    let last_alive = lease.as_ref().and_then(ObservedLease::last_alive);
     let mut remote = lease.filter(|lease| !lease.is_local());
     match status {
         RunStatus::Running => {

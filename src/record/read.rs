@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::files::PLAN_FILE;
 use super::journal_files::{JournalFile, journal_reader, open_error, open_journal, read_entries};
-use super::state::{Depth, FileDefect, NOT_STARTED, RecordQuery, RecordReading, RecordState, RunStart, read_versioned};
+use super::state::{Depth, FileDefect, RecordQuery, RecordReading, RecordState, RunStart, read_versioned};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{FORMAT, JournalEntry, PARENT, RunResult, is_agent_id};
@@ -63,7 +63,7 @@ impl Record {
     /// As for [`Self::open`].
     pub fn from_reading(folder: &Path, reading: RecordReading, accepts_damage: bool) -> Result<Self, Error> {
         let RecordReading { state, defect, start, plan, .. } = reading;
-        let damage = match state.own() {
+        let damage = match state.unqualified() {
             RecordState::OtherFormat { .. } => return Err(state.error(folder)),
             RecordState::Damaged(damage) if plan.is_some() || accepts_damage => Some(damage),
             RecordState::Damaged(_) => return Err(state.error(folder)),
@@ -75,11 +75,8 @@ impl Record {
             Some(plan) => plan,
             None => match read_versioned::<Plan>(folder, PLAN_FILE) {
                 Ok(Some(plan)) => plan,
-                _ if damage.is_some() => return Err(state.error(folder)),
-                Ok(None) => {
-                    let why = format!("it has no plan.json, and {NOT_STARTED}");
-                    return Err(Error::NotARecord { path: folder.to_owned(), why });
-                }
+                Err(_) if damage.is_some() => return Err(state.error(folder)),
+                Ok(None) => return Err(state.error(folder)),
                 Err(FileDefect::OtherFormat(format)) => {
                     return Err(Error::OtherFormat { path: folder.join(PLAN_FILE), format, version: None });
                 }
@@ -105,7 +102,7 @@ impl Record {
     /// # Errors
     /// Something is.
     pub fn undamaged(self) -> Result<Self, Error> {
-        match self.state.own() {
+        match self.state.unqualified() {
             RecordState::Damaged(_) => Err(self.state.error(&self.folder)),
             _ => Ok(self),
         }

@@ -524,7 +524,7 @@ pub fn new_run_id(job_dir: &Path, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{KeyedPath, KeyedRecord};
+    use crate::record::{OpenedRecord, RecordOpenOptions};
 
     #[test]
     fn nothing_is_written_behind_a_link_that_came_after_the_paths_were_resolved() {
@@ -536,7 +536,7 @@ mod tests {
             let in_place = fs::rename(root.join(swapped), root.join("moved"));
             in_place.and_then(|()| std::os::unix::fs::symlink(outside.path(), root.join(swapped))).unwrap();
             let keyed = |folder: &Path| {
-                let path = KeyedPath {
+                let path = RecordOpenOptions {
                     out: &out,
                     folder,
                     links_latest: false,
@@ -545,7 +545,7 @@ mod tests {
                     key: None,
                     write_reports: |_, _, _| Ok(Vec::new()),
                 };
-                KeyedRecord::open(&path).map(drop)
+                OpenedRecord::open(&path).map(drop)
             };
             if swapped != "runs/job/map" {
                 assert!(Recorder::create(&out, &job_dir, "run", None).is_err(), "{swapped}");

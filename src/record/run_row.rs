@@ -44,7 +44,7 @@ pub enum RunStatus {
 impl RunStatus {
     /// The status of a record in this state; `None` if there is no record.
     pub(super) fn of(state: &RecordState) -> Option<Self> {
-        Some(match state.own() {
+        Some(match state.unqualified() {
             RecordState::Absent | RecordState::Foreign(..) | RecordState::PreviousAttempt(..) => return None,
             RecordState::NotStarted => Self::NotStarted,
             RecordState::Running => Self::Running,

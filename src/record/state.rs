@@ -146,16 +146,16 @@ impl std::fmt::Display for Mismatch {
 
 impl RecordState {
     /// The state without regard to which record was asked for.
-    pub fn own(&self) -> &Self {
+    pub fn unqualified(&self) -> &Self {
         match self {
-            Self::Foreign(_, state) | Self::PreviousAttempt(_, state) => state.own(),
+            Self::Foreign(_, state) | Self::PreviousAttempt(_, state) => state.unqualified(),
             state => state,
         }
     }
 
     /// How the run has ended, if it has.
     pub fn result(&self) -> Option<&RunResult> {
-        match self.own() {
+        match self.unqualified() {
             Self::Ended { result, .. } => Some(result),
             _ => None,
         }
@@ -172,7 +172,7 @@ impl RecordState {
 
     /// Where the result was read.
     pub fn source(&self) -> Option<ResultSource> {
-        match self.own() {
+        match self.unqualified() {
             Self::Ended { source, .. } => Some(*source),
             _ => None,
         }
@@ -180,7 +180,7 @@ impl RecordState {
 
     /// Why nothing can be done with the record, in the words of every command. `None` if something can.
     pub fn defect(&self) -> Option<String> {
-        match self.own() {
+        match self.unqualified() {
             Self::Damaged(damage) => Some(damage.to_string()),
             Self::OtherFormat { format, version, .. } => {
                 Some(format!("{}. {}", other_format(*format), reader_of(version.as_deref())))
@@ -192,7 +192,7 @@ impl RecordState {
     /// The error for a record in this state of which nothing can be used.
     pub(super) fn error(&self, folder: &Path) -> Error {
         let at = |file: &str| if file.is_empty() { folder.to_owned() } else { folder.join(file) };
-        match self.own() {
+        match self.unqualified() {
             Self::OtherFormat { file, format, version } => {
                 Error::OtherFormat { path: at(file), format: *format, version: version.clone() }
             }

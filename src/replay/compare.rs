@@ -134,10 +134,10 @@ fn text_matches_redacted(then: &str, now: &str) -> bool {
 pub(super) fn comparable_data(entry: &JournalEntry, rules: CompareRules) -> Value {
     let mut data = data(entry);
     let kind = entry.event.kind();
-    let passed = IGNORED_FIELDS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
-    let unasked = (kind == "request_started" && !rules.max_tokens).then_some("max_tokens");
+    let ignored = IGNORED_FIELDS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter().copied());
+    let max_tokens = (kind == "request_started" && !rules.max_tokens).then_some("max_tokens");
     if let Some(fields) = data.as_object_mut() {
-        for key in passed.chain(unasked) {
+        for key in ignored.chain(max_tokens) {
             fields.shift_remove(key);
         }
     }

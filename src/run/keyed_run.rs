@@ -17,7 +17,8 @@ use crate::event::JournalEntry;
 use crate::journal::RecordKey;
 use crate::plan::{InputValues, Plan};
 use crate::record::{
-    KeyedPath, KeyedRecord, Mismatch, NOT_STARTED, PreviousAttempt, Record, RecordState, ResumedRecord, StartedRecord,
+    Mismatch, NOT_STARTED, OpenedRecord, PreviousAttempt, Record, RecordOpenOptions, RecordState, ResumedRecord,
+    StartedRecord,
 };
 use crate::reports::record_files::write_reports;
 
@@ -92,7 +93,7 @@ pub fn open_keyed_run(
         let message = "a run with a key needs a signed record, or it couldn't be recognized later";
         Error::usage(message, "Set LEGWORK_RECORD_KEY to at least 16 random characters.")
     })?;
-    let path = KeyedPath {
+    let path = RecordOpenOptions {
         out: &job.out,
         folder: target.folder,
         links_latest: target.links_latest,
@@ -101,19 +102,19 @@ pub fn open_keyed_run(
         key: Some(key),
         write_reports,
     };
-    let opened = KeyedRecord::open(&path).map_err(|error| match error {
+    let opened = OpenedRecord::open(&path).map_err(|error| match error {
         Error::InUse { path } => Error::KeyInUse { path },
         error => target.named(error),
     })?;
     match opened {
-        KeyedRecord::New(recorder) => {
+        OpenedRecord::New(recorder) => {
             (target.make_workspace)()?;
             let date = run_date(target.now);
             let run = RunIdentity { workspace: target.workspace, run_id: &recorder.run_id, run_date: &date };
             let (plan, _) = job.plan(inputs, run)?;
             Ok(KeyedRun::Open(Box::new(OpenRun { plan, record: OpenRecord { recorder: *recorder, before: None } })))
         }
-        KeyedRecord::Started(started) => continue_run(job, inputs, secrets, target, *started),
+        OpenedRecord::Started(started) => continue_run(job, inputs, secrets, target, *started),
     }
 }
 

@@ -4,9 +4,15 @@ use std::io::{self, Read};
 
 /// Reads to the end; `None` if there are more than `max` bytes.
 pub(crate) fn read_at_most(reader: impl Read, max: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    reader.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    let bytes = read_up_to(reader, max.saturating_add(1))?;
     Ok((bytes.len() as u64 <= max).then_some(bytes))
+}
+
+/// Reads `max` bytes, or less if there aren't as many.
+pub(crate) fn read_up_to(reader: impl Read, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::open_beneath;
 use crate::git::{has_git_layout, is_worktree_root};
+use crate::text::bounded::read_up_to;
 
 /// How much of an ignore file is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -159,8 +159,7 @@ fn whole_lines(text: &str, max_bytes: usize) -> &str {
 
 /// The text of an ignore file, up to [`MAX_FILE_BYTES`].
 fn read_text(file: File) -> Option<String> {
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    let bytes = read_up_to(file, MAX_FILE_BYTES + 1).ok()?;
     Some(whole_lines(&String::from_utf8_lossy(&bytes), MAX_FILE_BYTES as usize).to_owned())
 }
 

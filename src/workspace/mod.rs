@@ -7,6 +7,7 @@ pub mod open_beneath;
 pub mod open_root;
 pub mod path_resolver;
 pub mod remove_folder;
+pub(crate) mod tree_copy;
 pub mod walk;
 pub mod write_protection;
 

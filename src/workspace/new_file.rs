@@ -1,14 +1,13 @@
 //! A file that gets its name when it is complete, in a folder that was opened without following links.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 
 use super::open_beneath::{FileId, file_id};
@@ -17,11 +16,12 @@ use super::open_beneath::{FileId, file_id};
 pub(crate) const PREFIX: &str = ".legwork-";
 
 /// Replaces a file by a new one with this mode, which the umask restricts.
-pub(crate) fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(mode)).tempfile_in(folder)?;
-    file.write_all(content)?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+pub(crate) fn replace_file(path: &Path, mode: RawMode, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder)?;
+    let new = NewFile::create(folder.as_fd(), PREFIX, Mode::from_raw_mode(mode))?;
+    new.file().write_all(content)?;
+    new.persist(path.file_name().ok_or(io::ErrorKind::InvalidInput)?).map(drop)
 }
 
 /// A new file without its name. Unless it gets one, it is removed.

@@ -37,7 +37,7 @@ use crate::map::MapBudget;
 use crate::map::engines::Shard;
 use crate::map::ledger::Ledger;
 use crate::map::outage::{MapEnd, OutageGate};
-use crate::map::row_state::{Retry, RowPlan, RowState, needs_no_workspace, row_state};
+use crate::map::recorded_row::{RecordedRow, RetryRows, RowPlan, needs_no_workspace, recorded_row};
 use crate::map::rows::{self, MAX_FILE_BYTES, RowFormat, Rows, name_mistake, original_id, readable_id};
 use crate::map::tables::RowSummary;
 use crate::map::tables::map_summary;
@@ -100,7 +100,7 @@ pub(super) struct MapArgs {
     ///
     /// `failed` are those that ended with exit code 1 or 4. Their earlier records are kept, with a number after their names.
     #[arg(long, value_enum, value_name = "WHICH")]
-    retry: Option<Retry>,
+    retry: Option<RetryRows>,
     /// Start no more rows after this many have ended without success
     ///
     /// Rows whose provider fails don't count: while it does, no row starts, and one tries again after growing pauses. After
@@ -527,8 +527,8 @@ fn check_all(
             return Ok(());
         }
         let recorded_state = || match recorded.contains(id) {
-            true => row_state(&job.checked, inputs, id, &folder.row(id), redactor, key.as_ref()),
-            false => Ok(RowState::New),
+            true => recorded_row(&job.checked, inputs, id, &folder.row(id), redactor, key.as_ref()),
+            false => Ok(RecordedRow::New),
         };
         let state = match recorded_state() {
             // The other rows run anyway.
@@ -540,9 +540,9 @@ fn check_all(
             state => state?,
         };
         match state {
-            RowState::CannotContinue(obstacle) => others.push((id.clone(), obstacle)),
-            RowState::Ended { result, is_foreign, defect }
-                if options.retry.is_none() || !Retry::applies(result.exit_code) =>
+            RecordedRow::CannotContinue(obstacle) => others.push((id.clone(), obstacle)),
+            RecordedRow::Ended { result, is_foreign, defect }
+                if options.retry.is_none() || !RetryRows::applies(result.exit_code) =>
             {
                 ended += 1;
                 if is_foreign {
@@ -554,9 +554,9 @@ fn check_all(
                 defects.extend(defect.map(|defect| format!("the row `{id}`: {defect}")));
             }
             state => {
-                resumed += usize::from(matches!(state, RowState::GoesOn));
+                resumed += usize::from(matches!(state, RecordedRow::Unfinished));
                 match state {
-                    RowState::Ended { result, .. } => retried.push((result.finished_at, number)),
+                    RecordedRow::Ended { result, .. } => retried.push((result.finished_at, number)),
                     _ => to_run.push(number),
                 }
                 shared_prefixes.add_row(&prefixes);

@@ -27,7 +27,7 @@ use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_TEMPORARY, EXIT_USAG
 use crate::isolation::IsolationError;
 use crate::map::MapBudget;
 use crate::map::outage::{AfterFailure, OutageGate, RowWatch};
-use crate::map::row_state::{has_ended_in, needs_no_workspace};
+use crate::map::recorded_row::{has_ended_in, needs_no_workspace};
 use crate::map::rows::Rows;
 use crate::map::schedule::{self, Start};
 use crate::map::{MapFolder, Results, RowWorkspaces};

@@ -10,9 +10,9 @@ use indicatif::{FormattedDuration, HumanDuration};
 use super::event_line::MAX_LINE_CHARS;
 use super::heartbeat::Heartbeat;
 use super::live_line::LiveLine;
+use super::live_run::{LiveRun, short_cost};
 use super::live_screen::{LiveScreen, hidden_bar};
 use super::run_progress::{LIVE_TICK, can_be_live};
-use super::run_status::{RunStatus, short_cost};
 use super::ticker::Ticker;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
@@ -66,14 +66,14 @@ struct MapState {
 }
 
 struct ActiveRow {
-    status: Arc<RowStatus>,
+    status: Arc<LiveRow>,
     started: Instant,
 }
 
 /// Takes the events of a row.
-struct RowStatus(Mutex<RunStatus>);
+struct LiveRow(Mutex<LiveRun>);
 
-impl RunObserver for RowStatus {
+impl RunObserver for LiveRow {
     fn event(&self, entry: &JournalEntry) {
         self.0.lock().ignore_poison().apply(entry);
     }
@@ -123,7 +123,7 @@ impl MapProgress {
         prices: &Prices,
         earlier: Option<&ResumeState>,
     ) -> Arc<dyn RunObserver> {
-        let status = Arc::new(RowStatus(Mutex::new(RunStatus::new(plan, prices, earlier))));
+        let status = Arc::new(LiveRow(Mutex::new(LiveRun::new(plan, prices, earlier))));
         let row = ActiveRow { status: Arc::clone(&status), started: Instant::now() };
         self.shown.state().active.insert(id.to_owned(), row);
         status

@@ -7,7 +7,7 @@ mod live_screen;
 mod log_groups;
 mod map_progress;
 mod run_progress;
-mod run_status;
+mod live_run;
 mod suspend;
 mod ticker;
 

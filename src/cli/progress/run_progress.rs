@@ -9,9 +9,9 @@ use indicatif::FormattedDuration;
 use super::event_line::event_line;
 use super::heartbeat::Heartbeat;
 use super::live_line::{LiveLine, pad_id};
+use super::live_run::{LiveAgent, LiveRun};
 use super::live_screen::{LiveScreen, hidden_bar};
 use super::log_groups::LogGroups;
-use super::run_status::{AgentStatus, RunStatus};
 use super::ticker::Ticker;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
@@ -35,7 +35,7 @@ pub(in crate::cli) struct RunProgress {
 
 /// What is shown, which the run and a ticker change.
 struct Shown {
-    status: Mutex<RunStatus>,
+    status: Mutex<LiveRun>,
     display: Display,
 }
 
@@ -54,7 +54,7 @@ impl RunProgress {
         earlier: Option<&ResumeState>,
         signals: &Signals,
     ) -> Self {
-        let status = RunStatus::new(plan, prices, earlier);
+        let status = LiveRun::new(plan, prices, earlier);
         let display = match is_live {
             true => {
                 let run = hidden_bar().with_elapsed(status.elapsed());
@@ -159,7 +159,7 @@ impl Shown {
             }
             Display::Live(screen) => {
                 let status = self.status.lock().ignore_poison();
-                let agents: Vec<&AgentStatus> = status.active_agents().collect();
+                let agents: Vec<&LiveAgent> = status.active_agents().collect();
                 screen.total.set_message(status.cost_and_limit());
                 screen.draw(agents.iter().map(|agent| agent_line(agent)));
             }
@@ -192,7 +192,7 @@ impl Shown {
     }
 }
 
-fn agent_line(agent: &AgentStatus) -> LiveLine<'_> {
+fn agent_line(agent: &LiveAgent) -> LiveLine<'_> {
     LiveLine {
         id: &agent.id,
         turn: agent.turn,

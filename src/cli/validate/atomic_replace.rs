@@ -1,12 +1,14 @@
 //! Replaces the text of a file atomically.
 
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{Gid, Uid, fchown};
+use rustix::fs::stat;
 
 use super::read_files;
+use crate::workspace::atomic_write::CompleteFile;
 
 /// Replaces a file by a new one with the same name, mode and, if permitted, owner. If the path is a symbolic link, its target
 /// is replaced. Other hard links keep the old text.
@@ -19,29 +21,21 @@ pub(super) fn replace_file(path: &Path, before: &str, after: &str) -> io::Result
     if metadata.permissions().readonly() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the file is read-only"));
     }
-    let folder = target.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new().prefix(".legwork-").tempfile_in(folder)?;
-    file.write_all(after.as_bytes())?;
-    let created = file.as_file().metadata()?;
-    if (created.uid(), created.gid()) != (metadata.uid(), metadata.gid()) {
-        // Only root can change the owner. For others, the file becomes theirs, as with any editor.
-        let (owner, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
-        let _ = fchown(file.as_file(), Some(owner), Some(group));
-    }
-    file.as_file().set_permissions(metadata.permissions())?;
-    file.as_file().sync_all()?;
+    let folder = File::open(target.parent().unwrap_or(Path::new("/")))?;
+    let stat = stat(&target)?;
+    let file = CompleteFile::write(folder.as_fd(), after.as_bytes(), Some(&stat), stat.st_mode & 0o7777)?;
+    file.file().sync_all()?;
     let current = read_files::read_bounded(&target, before.len()).map_err(io::Error::other)?;
     if current != before.as_bytes() {
         return Err(io::Error::other("the file was changed in the meantime"));
     }
-    file.persist(&target).map_err(|error| error.error)?;
-    Ok(())
+    file.persist(target.file_name().unwrap_or_default()).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
 

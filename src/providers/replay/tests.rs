@@ -95,9 +95,9 @@ fn replies_come_in_order_and_end() {
     assert_eq!(left.len(), 1);
     let UnusedReplies { agent, consumed: asked, total, place } = &left[0];
     assert_eq!((agent.as_str(), *asked, *total, place.as_str()), ("explorer-1", 0, 1, "tour.script.yaml:13:7"));
-    let unasked = script.unused_replies_error(given(1, 1)).unwrap();
+    let unused = script.unused_replies_error(given(1, 1)).unwrap();
     let expected = "tour.script.yaml:8:5: the run ended after the agent parent used 1 of 3 replies";
-    assert_eq!((unasked.kind, unasked.message.as_str()), (ProviderErrorKind::Differs, expected));
+    assert_eq!((unused.kind, unused.message.as_str()), (ProviderErrorKind::Differs, expected));
     assert!(script.unused_replies_error(given(0, 0)).unwrap().message.contains("requested a reply; other agents"));
     let fault = ask(&mut *open(&script, "explorer-2"), &seen).unwrap_err();
     assert_eq!(fault.message, "tour.script.yaml has no reply 1 for the agent explorer-2");

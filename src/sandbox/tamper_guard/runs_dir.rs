@@ -50,13 +50,13 @@ pub(super) struct RunsDir {
     /// The names of the files in it.
     pub(super) own_entries: BTreeSet<OsString>,
     /// The jobs and their records that were there.
-    pub(super) jobs: BTreeMap<OsString, JobDir>,
+    pub(super) jobs: BTreeMap<OsString, WatchedJobDir>,
     /// Distinguishes records of other runs, including ended ones, from planted ones.
     pub(super) verifier: Option<RecordVerifier>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct JobDir {
+pub(super) struct WatchedJobDir {
     pub(super) entries: BTreeSet<OsString>,
     pub(super) latest: Option<OsString>,
 }
@@ -88,13 +88,13 @@ impl RunsDir {
         let mut jobs = BTreeMap::new();
         if let Ok((folder, listing)) = list_path(&self.root, &self.relative) {
             if self.is_job_dir() {
-                jobs.insert(OsString::new(), JobDir::of(&folder, &listing));
+                jobs.insert(OsString::new(), WatchedJobDir::of(&folder, &listing));
             } else {
                 // Other runs and maps make and remove the workspaces of subagents and rows. Nothing follows links there.
                 for (name, kind) in listing.into_iter().filter(|(name, _)| name != WORKSPACES_FOLDER) {
                     let job = match list(&folder, &name) {
-                        Ok((opened, listing)) if kind == FileType::Directory => JobDir::of(&opened, &listing),
-                        _ => JobDir::default(),
+                        Ok((opened, listing)) if kind == FileType::Directory => WatchedJobDir::of(&opened, &listing),
+                        _ => WatchedJobDir::default(),
                     };
                     jobs.insert(name, job);
                 }
@@ -153,9 +153,9 @@ impl RunsDir {
                     (None, Ok((opened, inside)))
                         if is_folder && inside.iter().any(|(run, _)| check.is_another_run(&opened, run, &path)) =>
                     {
-                        JobDir::default().check(&opened, &inside, &path, &mut check);
+                        WatchedJobDir::default().check(&opened, &inside, &path, &mut check);
                     }
-                    (Some(known), _) if !is_folder && *known == JobDir::default() => {}
+                    (Some(known), _) if !is_folder && *known == WatchedJobDir::default() => {}
                     _ => check.quarantine(&folder, name, path),
                 }
             }
@@ -196,7 +196,7 @@ impl RunsDir {
     }
 }
 
-impl JobDir {
+impl WatchedJobDir {
     fn of(folder: &OwnedFd, listing: &Listing) -> Self {
         Self { entries: listing.iter().map(|(name, _)| name.clone()).collect(), latest: latest(folder) }
     }

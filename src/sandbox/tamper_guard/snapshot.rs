@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
 use super::object_store::{KeptBy, ObjectStore};
-use super::runs_dir::{JobDir, RunsDir};
+use super::runs_dir::{RunsDir, WatchedJobDir};
 use super::{GuardedPath, TamperGuard};
 use crate::job::GitAccess;
 
@@ -256,7 +256,7 @@ impl SnapshotReader<'_> {
         for _ in 0..self.number()? {
             let name = self.name()?;
             let entries: BTreeSet<OsString> = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
-            jobs.insert(name, JobDir { entries, latest: self.paths()?.pop().map(PathBuf::into_os_string) });
+            jobs.insert(name, WatchedJobDir { entries, latest: self.paths()?.pop().map(PathBuf::into_os_string) });
         }
         Some(RunsDir { root, relative, path, own_record, own_record_id, own_entries, jobs, verifier: None })
     }

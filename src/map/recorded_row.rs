@@ -22,11 +22,11 @@ pub struct RowPlan {
 }
 
 /// What the record of a row says.
-pub enum RowState {
+pub enum RecordedRow {
     /// No run has started in it.
     New,
     /// Its run can continue, or continues in another process.
-    GoesOn,
+    Unfinished,
     /// Its run is final.
     Ended {
         /// How it ended.
@@ -42,12 +42,12 @@ pub enum RowState {
 
 /// Which rows `--retry` runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Retry {
+pub enum RetryRows {
     /// Those that ended with exit code 1 or 4
     Failed,
 }
 
-impl Retry {
+impl RetryRows {
     /// Whether rows with this exit code run again.
     pub fn applies(exit_code: u8) -> bool {
         matches!(exit_code, EXIT_FAILED | EXIT_LIMIT)
@@ -58,19 +58,19 @@ impl Retry {
 ///
 /// # Errors
 /// If it can't be read.
-pub fn row_state(
+pub fn recorded_row(
     job: &CheckedJob,
     inputs: &InputValues,
     id: &str,
     folder: &Path,
     redactor: &Redactor,
     key: Option<&RecordKey>,
-) -> Result<RowState, Error> {
+) -> Result<RecordedRow, Error> {
     let query = RecordQuery { run_id: Some(id), key, ..RecordQuery::new(folder, Depth::Summary) };
     let reading = query.read(&mut |_, _| {})?;
     let is_foreign = match &reading.state {
         // A process was killed before its run started, or a power failure has taken the start away.
-        RecordState::Absent | RecordState::NotStarted => return Ok(RowState::New),
+        RecordState::Absent | RecordState::NotStarted => return Ok(RecordedRow::New),
         RecordState::PreviousAttempt(run_id, _) => return Err(not_a_record(folder, previous_attempt_of(run_id))),
         // Its answer is used, and a warning says so.
         RecordState::Foreign(Mismatch::OtherKey, _) => true,
@@ -89,18 +89,18 @@ pub fn row_state(
         (None, Some(result)) => {
             RecordedRun { plan: &record.plan, run_id: &result.run_id, job_file: None, started_at: result.started_at }
         }
-        (None, None) => return Ok(RowState::New),
+        (None, None) => return Ok(RecordedRow::New),
     };
     let changes = plan_differences(job, inputs, redactor, &recorded)?;
     // Without its `result.json`, the run is opened again, which writes the file.
     let has_ended = record.state.source().is_some_and(|source| source != ResultSource::JournalForMissingFile)
         && record.result().is_some_and(|result| has_ended(&record, result));
     if !changes.is_empty() {
-        return Ok(RowState::CannotContinue(Obstacle::OtherPlan { changes }));
+        return Ok(RecordedRow::CannotContinue(Obstacle::OtherPlan { changes }));
     }
     Ok(match record.state.into_result() {
-        Some(result) if has_ended => RowState::Ended { result: Box::new(result), is_foreign, defect: record.defect },
-        _ => RowState::GoesOn,
+        Some(result) if has_ended => RecordedRow::Ended { result: Box::new(result), is_foreign, defect: record.defect },
+        _ => RecordedRow::Unfinished,
     })
 }
 

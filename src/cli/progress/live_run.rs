@@ -22,7 +22,7 @@ const CHECK_CALL_ID: &str = "";
 const MAX_ACTION_CHARS: usize = 160;
 
 /// What a run is doing and what it has used.
-pub(super) struct RunStatus {
+pub(super) struct LiveRun {
     limits: PlannedLimits,
     /// The parent's.
     max_turns: u32,
@@ -34,7 +34,7 @@ pub(super) struct RunStatus {
     started: Instant,
     /// How long the run ran before this process.
     elapsed_before: Duration,
-    agents: IndexMap<String, AgentStatus>,
+    agents: IndexMap<String, LiveAgent>,
     used: Spent,
     /// The requests that killed parts of the run have sent.
     cut_off: CutOffRequests,
@@ -68,7 +68,7 @@ impl Spent {
 }
 
 /// What one agent is doing.
-pub(super) struct AgentStatus {
+pub(super) struct LiveAgent {
     /// Its id.
     pub(super) id: String,
     /// The parent's description of the task; empty if there is none.
@@ -94,7 +94,7 @@ struct RunningCall {
     child: Option<String>,
 }
 
-impl RunStatus {
+impl LiveRun {
     /// Of a run that is about to start, or to continue after what is recorded of it.
     pub(super) fn new(plan: &Plan, prices: &Prices, earlier: Option<&ResumeState>) -> Self {
         let models = |agent: &PlannedAgent| agent.models().cloned().collect::<Vec<_>>();
@@ -166,7 +166,7 @@ impl RunStatus {
             _ => {}
         }
         more.into_iter().for_each(|more| self.used.add(more));
-        let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| AgentStatus::new(&entry.agent));
+        let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| LiveAgent::new(&entry.agent));
         agent.apply(entry, more);
     }
 
@@ -180,12 +180,12 @@ impl RunStatus {
     }
 
     /// The agents that are at work, in the order in which they started.
-    pub(super) fn active_agents(&self) -> impl Iterator<Item = &AgentStatus> {
+    pub(super) fn active_agents(&self) -> impl Iterator<Item = &LiveAgent> {
         self.agents.values().filter(|agent| !agent.has_ended)
     }
 
     /// The parent, if it has started.
-    pub(super) fn parent(&self) -> Option<&AgentStatus> {
+    pub(super) fn parent(&self) -> Option<&LiveAgent> {
         self.agents.get(PARENT)
     }
 
@@ -245,7 +245,7 @@ impl RunStatus {
     /// What the run does, in one line for a log: `parent turn 12, explorer-1 bash cargo test`.
     pub(super) fn activity(&self) -> String {
         const MAX_AGENTS: usize = 4;
-        let agents: Vec<&AgentStatus> = self.active_agents().collect();
+        let agents: Vec<&LiveAgent> = self.active_agents().collect();
         let named = agents.iter().take(MAX_AGENTS).map(|agent| match agent.id.as_str() {
             PARENT if agents.len() > 1 => format!("parent turn {}", agent.turn),
             PARENT => format!("parent turn {} {}", agent.turn, agent.action()),
@@ -261,7 +261,7 @@ impl RunStatus {
     }
 }
 
-impl RunStatus {
+impl LiveRun {
     /// The tokens and the cost so far, in few characters.
     pub(super) fn spent(&self) -> String {
         self.used.short()
@@ -269,7 +269,7 @@ impl RunStatus {
 
     /// What the run mainly does: what its subagents do, or else the parent.
     pub(super) fn main_activity(&self) -> String {
-        let subagents: Vec<&AgentStatus> = self.active_agents().filter(|agent| agent.id != PARENT).collect();
+        let subagents: Vec<&LiveAgent> = self.active_agents().filter(|agent| agent.id != PARENT).collect();
         match (subagents.as_slice(), self.parent()) {
             ([], Some(parent)) => parent.action(),
             ([], None) => "starting".to_owned(),
@@ -279,7 +279,7 @@ impl RunStatus {
     }
 }
 
-impl AgentStatus {
+impl LiveAgent {
     fn new(id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn the_nearest_limit_is_shown() {
         let status = |limits: serde_json::Value| {
-            let mut status = RunStatus::new(&plan(&limits), &Prices::default(), None);
+            let mut status = LiveRun::new(&plan(&limits), &Prices::default(), None);
             status.apply(&entry(PARENT, "request_started", &request(5)));
             for number in 0..3 {
                 status.apply(&entry(PARENT, "call_started", &call(&number.to_string(), "x", None)));
@@ -439,8 +439,8 @@ mod tests {
 
     #[test]
     fn an_agent_does_what_runs_or_thinks_about_what_it_did_last() {
-        let mut status = RunStatus::new(&plan(&json!({})), &Prices::default(), None);
-        let action = |status: &RunStatus, id: &str| status.agents[id].action();
+        let mut status = LiveRun::new(&plan(&json!({})), &Prices::default(), None);
+        let action = |status: &LiveRun, id: &str| status.agents[id].action();
         status.apply(&entry(
             "look-1",
             "agent_started",
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_killed_counts_with_what_it_had_reserved() {
-        let mut status = RunStatus::new(&plan(&json!({ "cost_usd": 0.5 })), &Prices::default(), None);
+        let mut status = LiveRun::new(&plan(&json!({ "cost_usd": 0.5 })), &Prices::default(), None);
         status.apply(&entry(PARENT, "request_started", &request(1)));
         assert_eq!((status.used.tokens, status.cost()), (0, Some(0.0)));
         status.apply(&entry(
