@@ -1,5 +1,7 @@
 //! One record has one verdict: each command says the same about a record whose files don't agree.
 
+use rustix::fs::{FlockOperation, flock};
+
 use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
@@ -373,6 +375,24 @@ fn a_foreign_record_and_a_previous_attempt_have_one_verdict() {
     let runs = listed["runs"].as_array().unwrap();
     let keys: Vec<_> = runs.iter().filter(|run| run["key"] == "k").map(|run| run["run"].as_str().unwrap()).collect();
     assert_eq!(keys, ["job/k", "job/k.1"]);
+}
+
+#[test]
+fn a_record_that_a_process_uses_is_running_even_if_its_journal_is_damaged() {
+    let folder = folder();
+    folder.allow_forged_records();
+    remove_results(&folder);
+    forge(&folder, "run_started");
+    let outcome = || {
+        let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
+        let runs = listed["runs"].as_array().unwrap();
+        runs.iter().find(|run| run["run"] == "job/k").unwrap()["outcome"].clone()
+    };
+    let used = std::fs::File::open(records(&folder)[0].path()).unwrap();
+    flock(&used, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(outcome(), "running");
+    drop(used);
+    assert_eq!(outcome(), "damaged");
 }
 
 #[test]

@@ -87,7 +87,8 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let has_key = key.is_some();
     let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
         Err(ended @ Error::RunEnded { outcome, .. }) => {
-            let mut record = record?;
+            // It may have ended since it was opened.
+            let mut record = Record::open(&folder)?;
             // The process was killed just before it completed the record and gave its answer.
             if record.state.source() == Some(ResultSource::JournalForMissingFile) {
                 Recorder::rebuild(&folder, write_reports)?;

@@ -15,6 +15,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::event::PARENT;
+use crate::journal::journal_file;
 use crate::workspace::new_file::{NewFile, create_named};
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
@@ -102,6 +104,11 @@ fn open_existing(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Resul
 pub(crate) fn open_folder(path: &Path) -> io::Result<File> {
     let directory = rustix::fs::OFlags::DIRECTORY.bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(directory).open(path)
+}
+
+/// Whether a folder has a file that a run writes before its first event.
+pub(super) fn has_run_files(folder: &Path) -> bool {
+    [PLAN_FILE, &journal_file(PARENT)].iter().any(|name| folder.join(name).is_file())
 }
 
 /// Reads a regular file of at most `max_bytes` in a folder.

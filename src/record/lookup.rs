@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::files::{LATEST, PLAN_FILE, ROWS};
+use super::files::{LATEST, ROWS, has_run_files};
 use super::journal_files::{first_entry, journal_reader};
 use super::keyed::MAP_FILE;
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::event::PARENT;
 /// If there is no run yet, or not exactly one matches.
 pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) -> Result<PathBuf, Error> {
     let as_folder = Path::new(wanted);
-    if is_run(as_folder) {
+    if has_run_files(as_folder) {
         return Ok(as_folder.to_owned());
     }
     let no_such_run = || {
@@ -34,7 +34,7 @@ pub fn find_run(out: &Path, wanted: &str, is_foreign: &dyn Fn(&Path) -> bool) ->
     if wanted.contains('/') {
         let below = out.join(wanted);
         let is_latest = below.file_name() == Some(LATEST.as_ref());
-        if is_run(&below) || has_run_name(&below) {
+        if has_run_files(&below) || has_run_name(&below) {
             return if is_latest && is_foreign(&below) { Err(no_such_run()) } else { Ok(below) };
         }
         return only(out, wanted, rows_named(out, as_folder))?.ok_or_else(no_such_run);
@@ -82,7 +82,7 @@ fn newest_map(out: &Path, wanted: &str) -> Option<PathBuf> {
 /// Whether a name is that of a job that has runs or maps.
 fn has_runs_of(out: &Path, name: &str) -> bool {
     let is_name = !name.contains('/') && !name.starts_with('.') && !name.is_empty();
-    is_name && folders(&out.join(name)).any(|run| is_run(&run) || has_run_name(&run) || is_map(&run))
+    is_name && folders(&out.join(name)).any(|run| has_run_files(&run) || has_run_name(&run) || is_map(&run))
 }
 
 fn is_map(folder: &Path) -> bool {
@@ -91,7 +91,7 @@ fn is_map(folder: &Path) -> bool {
 
 /// Whether there is any run or map.
 fn has_runs(out: &Path) -> bool {
-    folders(out).any(|job| folders(&job).any(|run| is_run(&run) || has_run_name(&run) || is_map(&run)))
+    folders(out).any(|job| folders(&job).any(|run| has_run_files(&run) || has_run_name(&run) || is_map(&run)))
 }
 
 /// The error for several runs that match a name. Runs with the same id are listed with their jobs.
@@ -125,7 +125,7 @@ fn rows_named(out: &Path, wanted: &Path) -> Vec<PathBuf> {
         Some([job, map, row]) => vec![out.join(job).join(map).join(ROWS).join(row)],
         _ => Vec::new(),
     };
-    rows.into_iter().filter(|row| is_run(row)).collect()
+    rows.into_iter().filter(|row| has_run_files(row)).collect()
 }
 
 /// The length of the time in a run's id.
@@ -147,10 +147,6 @@ fn start_order(run: &Path) -> (String, Option<std::time::SystemTime>, String) {
         false => in_journal(),
     };
     (second.unwrap_or_default(), made, id)
-}
-
-fn is_run(folder: &Path) -> bool {
-    folder.join(PLAN_FILE).is_file() || folder.join("events.jsonl").is_file()
 }
 
 /// Whether a folder has a name like a run without a key. A run that was interrupted before it had a plan still counts as the
@@ -178,7 +174,7 @@ pub fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 /// All runs except the rows of maps.
 fn all_runs(out: &Path) -> Vec<PathBuf> {
     let runs = folders(out).flat_map(|job| folders(&job).collect::<Vec<_>>());
-    runs.filter(|run| is_run(run) || has_run_name(run)).collect()
+    runs.filter(|run| has_run_files(run) || has_run_name(run)).collect()
 }
 
 #[cfg(test)]

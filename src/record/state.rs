@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::files::{PLAN_FILE, RESULT_FILE, read_file};
+use super::files::{PLAN_FILE, RESULT_FILE, has_run_files, read_file};
 use super::journal_files::{JournalFile, first_entry, journal_error, open_journal};
 use super::lock::{has_lease, is_locked};
 use crate::error::{Error, OTHER_KEY, other_format, reader_of, record_of};
@@ -349,9 +349,8 @@ impl<'a> RecordQuery<'a> {
             }
             ResultFile::Missing if is_lost && is_running => return Ok(RecordState::Running),
             ResultFile::Missing if is_lost => {
-                let has_traces = [PLAN_FILE, &journal_file(PARENT)].iter().any(|name| folder.join(name).is_file());
                 reading.defect = Some(NOT_STARTED.to_owned());
-                return Ok(if has_traces { RecordState::NotStarted } else { RecordState::Absent });
+                return Ok(if has_run_files(folder) { RecordState::NotStarted } else { RecordState::Absent });
             }
             ResultFile::Usable(result) if !is_running => {
                 reading.defect = is_lost.then(|| LOST_START.to_owned());
