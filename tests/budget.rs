@@ -4,12 +4,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
-use crate::support::program::ProgramOutput;
+use crate::support::job::{EndedRun, Job};
 use crate::support::server::{Answer, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
-fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
-    folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
+fn run(folder: &TestFolder, server: &Server) -> EndedRun {
+    Job::in_folder(folder).anthropic(server).run()
 }
 
 fn tokens(result: &Value) -> u64 {
@@ -113,7 +113,7 @@ fn a_run_near_a_limit_makes_one_final_request_without_tools() {
             }
         });
         let ended = run(&folder, &server);
-        ended.assert_code(4).assert_stdout("Summed up.\n").assert_stderr_contains("budget_exceeded");
+        ended.assert_code(4).assert_stdout("Summed up.\n").assert_error_contains("budget_exceeded");
         let record = ended.run_folder();
         let result = record.result();
         assert_eq!(result["outcome"], "budget_exceeded");
@@ -144,7 +144,7 @@ fn a_run_with_a_limit_too_small_for_tools_makes_one_request_without_them() {
 
     let folder = folder_with("parent:\n  prompt: Work.\n  tools: [glob]\nlimits: { tokens: 100 }\n");
     let server = Server::start(ScriptedAgents::of([]));
-    run(&folder, &server).assert_code(4).assert_stdout("").assert_stderr_contains("0 of 100 tokens are used");
+    run(&folder, &server).assert_code(4).assert_stdout("").assert_error_contains("0 of 100 tokens are used");
     assert_eq!(server.count(), 0);
 }
 
@@ -195,7 +195,7 @@ fn an_unknown_cost_is_null_and_no_limit_is_enforced_on_an_estimate() {
     let job = folder.read("job.yaml");
     folder.write("job.yaml", format!("{job}limits: {{ cost_usd: 1 }}\n"));
     let server = Server::start(ScriptedAgents::of([]));
-    let ended = run(&folder, &server);
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("unknown-price").assert_stderr_contains("unheard-of");
     assert_eq!(server.count(), 0);
 }

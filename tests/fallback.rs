@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::program::{Program, ProgramOutput};
+use crate::support::job::{EndedRun, Job};
+use crate::support::program::Program;
+use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, KEY, Request, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -28,8 +30,8 @@ fn program(folder: &TestFolder, server: &Server, arguments: &[&str]) -> Program 
     program.anthropic(server).openai(server).gemini(server)
 }
 
-fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
-    program(folder, server, &["run", "job.yaml"]).run()
+fn run(folder: &TestFolder, server: &Server) -> EndedRun {
+    Job::in_folder(folder).anthropic(server).openai(server).gemini(server).run()
 }
 
 /// The name of a model in requests.
@@ -56,8 +58,8 @@ fn failing_at_turn_2(first: &str) -> impl Fn(&Request) -> Answer + Send + Sync +
     }
 }
 
-fn events(ended: &ProgramOutput, kind: &str) -> Vec<Value> {
-    let events = ended.run_folder().events();
+fn events(record: &RunFolder, kind: &str) -> Vec<Value> {
+    let events = record.events();
     events.into_iter().filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
 }
 
@@ -109,14 +111,15 @@ fn the_record_the_report_and_the_cost_say_who_answered() {
             (false, _) => Answer::text("It says alpha.").usage(100_000, 4_000),
         }
     });
-    let ended = run(&folder, &server);
+    let ended = program(&folder, &server, &["run", "job.yaml"]).run();
     ended.assert_code(0).assert_stderr_contains(&format!("{first} failed, {second} answers from here on"));
     let record = ended.run_folder();
     // 0.1M at $1 and 6 at $5, then 0.1M at $1.25 and 4,000 at $10 for a million.
     assert_eq!(record.result()["cost_usd"], json!(0.26503));
-    let changed = events(&ended, "model_changed");
+    let changed = events(&ended.run_folder(), "model_changed");
     assert_eq!((&changed[0]["from"], &changed[0]["to"], changed.len()), (&json!(first), &json!(second), 1));
-    let asked: Vec<Value> = events(&ended, "request_started").iter().map(|event| event["model"].clone()).collect();
+    let asked: Vec<Value> =
+        events(&ended.run_folder(), "request_started").iter().map(|event| event["model"].clone()).collect();
     assert_eq!(asked, [Value::Null, Value::Null, json!(second)]);
     let note = format!("{first} failed, {second} answers from here on");
     for text in [record.transcript(), record.file("report.html").replace("&#x2f;", "/")] {
@@ -265,13 +268,13 @@ fn a_conversation_is_shortened_to_the_window_of_the_fallback() {
         for request in server.finish().iter().filter(|request| request.model() == "b") {
             assert!(request.bytes().len() < 40_000, "{compaction}: {} bytes", request.bytes().len());
         }
-        let truncated = events(&ended, "results_truncated");
-        let calls = events(&ended, "call_started");
+        let truncated = events(&ended.run_folder(), "results_truncated");
+        let calls = events(&ended.run_folder(), "call_started");
         for event in &truncated {
             let known = |id: &Value| calls.iter().any(|call| call["call_id"] == *id);
             assert!(event["call_ids"].as_array().unwrap().iter().all(known), "{event} has the ids of the journal");
         }
-        assert!(!truncated.is_empty() || !events(&ended, "context_compacted").is_empty());
+        assert!(!truncated.is_empty() || !events(&ended.run_folder(), "context_compacted").is_empty());
         folder.legwork(&["replay", "latest"]).run().assert_code(0);
     }
 }

@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 use crate::run_failures::assert_complete_record;
 use crate::runs::folder_with;
 use crate::signals::assert_no_processes;
-use crate::support::program::ProgramOutput;
+use crate::support::job::{EndedRun, Job};
 use crate::support::server::{Answer, KEY, Request, ScriptedAgents, Server};
 use crate::support::tcp_peer::{PeerBehaviour, TcpPeer};
 use crate::support::test_folder::TestFolder;
 
-fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
-    folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run()
+fn run(folder: &TestFolder, server: &Server) -> EndedRun {
+    Job::in_folder(folder).anthropic(server).run()
 }
 
 /// Checks the outcome and the exit code, and that the record is complete.
 #[track_caller]
-fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
+fn assert_outcome(ended: &EndedRun, code: u8, outcome: &str) -> Value {
     ended.assert_code(code);
     assert_complete_record(&ended.run_folder());
     let result = ended.run_folder().result();
@@ -24,26 +24,26 @@ fn assert_outcome(ended: &ProgramOutput, code: i32, outcome: &str) -> Value {
     result
 }
 
-fn timed(tools: &str) -> TestFolder {
+fn timed(tools: &str, of_subagents: &str) -> TestFolder {
     folder_with(&format!(
-        "parent:\n  prompt: Go.\n  tools: {tools}\nsubagents:\n  a: {{ tools: [bash] }}\nlimits: {{ wall_clock: 5s, parallel_subagents: 2 }}\n"
+        "parent:\n  prompt: Go.\n  tools: {tools}\nsubagents:\n  a: {{ tools: {of_subagents} }}\nlimits: {{ wall_clock: 5s, parallel_subagents: 2 }}\n"
     ))
 }
 
 #[test]
 fn the_wall_clock_stops_a_connection_that_is_never_answered() {
-    let folder = timed("[task]");
+    let folder = timed("[task]", "[glob]");
     let peer = TcpPeer::start(PeerBehaviour::Silent);
-    let program = folder.legwork(&["run", "job.yaml"]).env("ANTHROPIC_BASE_URL", peer.url());
-    assert_outcome(&program.env("ANTHROPIC_API_KEY", KEY).run(), 4, "timed_out");
+    let job = Job::in_folder(&folder).env("ANTHROPIC_BASE_URL", peer.url());
+    assert_outcome(&job.env("ANTHROPIC_API_KEY", KEY).run(), 4, "timed_out");
     peer.wait_for(1);
 }
 
 #[test]
 fn the_wall_clock_stops_a_stream_and_drops_its_content() {
-    let folder = timed("[task, bash]");
+    let folder = timed("[task, write_file]", "[glob]");
     let server = Server::start(|_: &Request| {
-        let half = Answer::text("half").then_call("bash", &json!({"command": "touch ran"}));
+        let half = Answer::text("half").then_call("write_file", &json!({"path": "ran", "content": ""}));
         half.cut_after_events(4).pings(std::time::Duration::from_millis(50))
     });
     let ended = run(&folder, &server);
@@ -53,15 +53,17 @@ fn the_wall_clock_stops_a_stream_and_drops_its_content() {
 
 #[test]
 fn the_wall_clock_stops_all_subagents_running_and_waiting() {
-    let folder = timed("[task]");
+    let folder = timed("[task]", "[bash]");
     let stubborn = "exec 9>lock; flock -s 9; trap '' TERM; setsid bash -c 'trap \"\" TERM; sleep 421' & sleep 421";
     let server = Server::start(move |request: &Request| match request.prompt().as_str() {
         "Go." => Answer::calls(&["tool", "hang", "wait"].map(|prompt| ("task", json!({"prompt": prompt})))),
         "tool" => Answer::calls(&[("bash", json!({"command": stubborn}))]),
         _ => Answer::empty().hang(),
     });
-    let ended = run(&folder, &server);
-    let result = assert_outcome(&ended, 4, "timed_out");
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
+    ended.assert_code(4);
+    assert_complete_record(&ended.run_folder());
+    let result = ended.run_folder().result();
     let outcomes: Vec<&Value> = result["subagents"].as_array().unwrap().iter().map(|child| &child["outcome"]).collect();
     assert!(outcomes.iter().all(|outcome| **outcome != "completed"), "{outcomes:?}");
     assert_eq!(server.count(), 3, "the third had no place");

@@ -5,13 +5,17 @@ use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use legwork::map::{EndedRow, MapObserver};
+use legwork::plan::Plan;
+use legwork::run::{ResumeState, RunObserver};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::run_failures::wait_until;
+use crate::support::job::Job;
 use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
@@ -102,6 +106,56 @@ fn every_row_runs_once_and_the_same_command_reads_the_results_again() {
     again.assert_code(0).assert_stderr_contains("7 ended before, 0 to continue, 0 to start");
     assert_eq!(server.finish().len(), 14);
     assert_eq!(outcomes(&folder).len(), 7);
+}
+
+/// Takes down which rows start and end.
+#[derive(Default)]
+struct SeenRows(Mutex<Vec<String>>);
+
+impl MapObserver for SeenRows {
+    fn row_started(&self, id: &str, _: &Plan, before: Option<&ResumeState>) -> Option<Arc<dyn RunObserver>> {
+        self.0.lock().unwrap().push(format!("{id} {}", if before.is_some() { "continues" } else { "starts" }));
+        None
+    }
+
+    fn row_ended(&self, row: &EndedRow<'_>) {
+        let outcome = row.result.map_or_else(str::to_owned, |result| result.outcome.to_string());
+        self.0.lock().unwrap().push(format!("{} {outcome}", row.id));
+    }
+}
+
+#[test]
+fn a_map_in_this_process_shows_each_row_and_the_program_takes_it_over() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let (refuses, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (is_refusing, count) = (Arc::clone(&refuses), Arc::clone(&asked));
+    let server = Server::with(Checks::AllowRepeats, move |request: &Request| {
+        count.fetch_add(1, Ordering::SeqCst);
+        match request.prompt().as_str() {
+            "Item a1" if request.turn() == 1 && is_refusing.load(Ordering::SeqCst) => {
+                Answer::status(400).error("invalid_request_error", "no")
+            }
+            _ => write_then_answer(request),
+        }
+    });
+    let seen = SeenRows::default();
+    let ended = Job::in_folder(&folder).anthropic(&server).map(&folder.read("rows.csv"), &seen);
+    assert_eq!(ended.exit_code, 5);
+    let seen_of = |seen: &SeenRows, id: &str| {
+        let lines = seen.0.lock().unwrap().clone();
+        lines.into_iter().filter(|line| line.starts_with(id)).collect::<Vec<_>>()
+    };
+    assert_eq!(seen_of(&seen, "a0"), ["a0 starts", "a0 completed"]);
+    assert_eq!(seen_of(&seen, "a1"), ["a1 starts", "a1 provider_rejected"]);
+
+    refuses.store(false, Ordering::SeqCst);
+    let seen = SeenRows::default();
+    let ended = Job::in_folder(&folder).anthropic(&server).map(&folder.read("rows.csv"), &seen);
+    assert_eq!(seen_of(&seen, "a"), ["a1 continues", "a1 completed"]);
+    assert_eq!((ended.exit_code, ended.rest.is_none(), asked.load(Ordering::SeqCst)), (0, true, 5));
+    let again = folder.legwork(MAP).run();
+    again.assert_code(0).assert_stderr_contains("2 ended before, 0 to continue, 0 to start");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::runs::folder_with;
+use crate::support::job::Job;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -32,7 +33,7 @@ fn outcomes(record: &Value) -> Vec<&Value> {
 }
 
 fn completes(folder: &TestFolder, server: &Server, children: usize) {
-    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(server).env("LEGWORK_RETRY_BASE_MS", "1").run();
+    let ended = Job::in_folder(folder).anthropic(server).run();
     ended.assert_code(0).assert_stdout("Done.\n");
     let result = ended.run_folder().result();
     assert_eq!(outcomes(&result), vec!["completed"; children], "{result}");

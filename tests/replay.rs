@@ -7,6 +7,7 @@ mod tools;
 
 use serde_json::{Value, json};
 
+use crate::support::job::Job;
 use crate::support::journal::with_checksums;
 use crate::support::record::RunFolder;
 use crate::support::test_folder::TestFolder;
@@ -46,7 +47,7 @@ subagents:
 fn record_run(job: &str, script: &str) -> (TestFolder, RunFolder) {
     let folder = TestFolder::new();
     folder.write("job.yaml", job).write("replies.yaml", script).write("notes.txt", "hello\n");
-    let ended = folder.legwork(&["run", "job.yaml"]).run();
+    let ended = Job::in_folder(&folder).run();
     let run = ended.assert_code(0).run_folder();
     (folder, run)
 }

@@ -1,10 +1,10 @@
-//! Whole runs through the real binary: the loop, its subagents and its outcomes.
+//! Whole runs: the loop, its subagents and its outcomes.
 
 mod outcomes;
 
 use serde_json::{Value, json};
 
-use crate::support::program::ProgramOutput;
+use crate::support::job::{EndedRun, Job};
 use crate::support::server::{Answer, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -17,11 +17,11 @@ pub(crate) fn folder_with(job: &str) -> TestFolder {
     folder
 }
 
-fn run(folder: &TestFolder, server: &Server) -> ProgramOutput {
-    folder.legwork(&["run", "job.yaml"]).anthropic(server).run()
+fn run(folder: &TestFolder, server: &Server) -> EndedRun {
+    Job::in_folder(folder).anthropic(server).run()
 }
 
-fn outcome(ended: &ProgramOutput) -> Value {
+fn outcome(ended: &EndedRun) -> Value {
     ended.run_folder().result()["outcome"].clone()
 }
 
@@ -29,7 +29,7 @@ fn outcome(ended: &ProgramOutput) -> Value {
 fn the_smallest_job_runs() {
     let folder = folder_with("parent:\n  prompt: Say hello.\n  tools: []\n");
     let server = Server::start(ScriptedAgents::of([Answer::text("Hello.")]));
-    let ended = run(&folder, &server);
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended
         .assert_code(0)
         .assert_stdout("Hello.\n")
@@ -112,7 +112,7 @@ fn two_kinds_of_subagents_and_all_eight_tools_run_against_the_server() {
                 ],
             ),
     );
-    let ended = run(&folder, &server);
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended.assert_code(0).assert_stdout("All done.\n");
     assert_eq!(folder.read("new/d.txt"), "one three\n");
     assert_eq!(folder.read("c.txt"), "c\n");
@@ -271,7 +271,7 @@ fn text_before_an_empty_final_reply_is_not_the_answer() {
                 [Answer::calls(&[("glob", json!({"pattern": "*"}))]).then_text("Let me see."), Answer::empty()],
             ),
     );
-    let ended = run(&folder, &server);
+    let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended
         .assert_code(0)
         .assert_stdout("")
@@ -288,7 +288,7 @@ fn a_turn_limit_leads_to_one_more_request_without_tools() {
     let glob = || Answer::calls(&[("glob", json!({"pattern": "*"}))]);
     let server = Server::start(ScriptedAgents::of([glob(), glob(), Answer::text("This far I came.")]));
     let ended = run(&folder, &server);
-    ended.assert_code(4).assert_stdout("This far I came.\n").assert_stderr_contains("turn_limit");
+    ended.assert_code(4).assert_stdout("This far I came.\n").assert_error_contains("turn_limit");
     let requests = server.finish();
     assert_eq!(requests[2].body()["tool_choice"]["type"], "none");
     assert_eq!(requests[2].tools(), ["glob"], "the tools stay listed");
@@ -380,7 +380,7 @@ fn task_results_are_bounded_and_bad_calls_are_explained() {
             )
             .agent("Talk.", [Answer::text(&format!("begin{}end", "ä".repeat(60_000)))]),
     );
-    run(&folder, &server).assert_code(0);
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
     let requests = server.finish();
     let results = requests.last().unwrap().results();
     let text = &results[0].text;

@@ -6,7 +6,8 @@ mod subagent_results;
 
 use serde_json::{Value, json};
 
-use crate::support::program::ProgramOutput;
+use crate::support::job::Job;
+use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -40,8 +41,8 @@ fn valid_data() -> Value {
     json!({ "verdict": "good", "findings": [{ "line": 3 }] })
 }
 
-fn outcome(ended: &ProgramOutput) -> (Value, Value) {
-    let result = ended.run_folder().result();
+fn outcome(record: &RunFolder) -> (Value, Value) {
+    let result = record.result();
     (result["outcome"].clone(), result["result"].clone())
 }
 
@@ -53,7 +54,7 @@ fn a_valid_result_is_in_the_record_and_on_stdout() {
     ended.assert_code(0);
     assert_eq!(ended.json()["result"], valid_data());
     assert_eq!((&ended.json()["outcome"], &ended.json()["text"]), (&json!("completed"), &json!("It is good.")));
-    assert_eq!(outcome(&ended), (json!("completed"), valid_data()));
+    assert_eq!(outcome(&ended.run_folder()), (json!("completed"), valid_data()));
     let requests = server.finish();
     let tools = requests[0].body()["tools"].as_array().unwrap().clone();
     assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!("submit_result")));
@@ -78,7 +79,7 @@ fn an_enum_has_the_values_of_a_list_input() {
     let server = Server::start(ScriptedAgents::of(replies));
     let ended = folder.legwork(&set("verdicts=good,fair")).anthropic(&server).run();
     ended.assert_code(0);
-    assert_eq!(outcome(&ended), (json!("completed"), data("fair")));
+    assert_eq!(outcome(&ended.run_folder()), (json!("completed"), data("fair")));
     let requests = server.finish();
     let verdict = &requests[0].body()["tools"][0]["input_schema"]["properties"]["verdict"];
     assert_eq!(*verdict, json!({ "enum": ["good", "fair"] }));
@@ -95,7 +96,7 @@ fn all_schema_violations_are_reported_and_can_be_fixed() {
     let folder = job("", FINDINGS);
     let wrong = json!({ "verdict": "fine", "findings": [{ "line": "3" }, {}], "more": 1 });
     let server = Server::start(ScriptedAgents::of([submit(&wrong), submit(&valid_data()), Answer::text("Mended.")]));
-    folder.legwork(RUN).anthropic(&server).run().assert_code(0).assert_stdout("Mended.\n");
+    Job::in_folder(&folder).anthropic(&server).run().assert_code(0).assert_stdout("Mended.\n");
     let requests = server.finish();
     let result = &requests[1].results()[0];
     assert!(result.is_error);
@@ -119,7 +120,7 @@ fn a_missing_result_is_requested_one_more_time() {
     ended.assert_code(0);
     assert_eq!(ended.json(), valid_data());
     assert!(!ended.stderr.contains("the answer is empty"), "{}", ended.stderr);
-    assert_eq!(outcome(&ended), (json!("completed"), valid_data()));
+    assert_eq!(outcome(&ended.run_folder()), (json!("completed"), valid_data()));
     let requests = server.finish();
     assert_eq!(requests.len(), 3);
     let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
@@ -128,21 +129,21 @@ fn a_missing_result_is_requested_one_more_time() {
     assert_eq!(result, 1);
 
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), Answer::text("I mean it.")]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended
         .assert_code(1)
         .assert_stdout("I mean it.\n")
-        .assert_stderr_contains("result_invalid")
-        .assert_stderr_contains("without a result that matches");
-    assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
+        .assert_error_contains("result_invalid")
+        .assert_error_contains("without a result that matches");
+    assert_eq!(outcome(&ended.run_folder()), (json!("result_invalid"), Value::Null));
     assert_eq!(ended.run_folder().result()["error"]["code"], "result_invalid");
     server.finish();
 
     // An empty reply isn't added to the message history.
     let server = Server::start(ScriptedAgents::of([Answer::empty(), submit(&json!({})), Answer::empty()]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended.assert_code(1).assert_stdout("");
-    assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null));
+    assert_eq!(outcome(&ended.run_folder()), (json!("result_invalid"), Value::Null));
     let requests = server.finish();
     assert_eq!(requests[1].body()["messages"].as_array().unwrap().len(), 1, "the text is after the prompt");
 }
@@ -160,9 +161,9 @@ fn a_text_that_is_valid_data_is_the_result() {
     ] {
         let folder = job("", FINDINGS);
         let server = Server::start(ScriptedAgents::of([Answer::text(&text)]));
-        let ended = folder.legwork(RUN).anthropic(&server).run();
-        ended.assert_code(0).assert_stderr_contains("the text of the reply was taken as the result");
-        assert_eq!(outcome(&ended), (json!("completed"), valid_data()), "{text}");
+        let ended = Job::in_folder(&folder).anthropic(&server).run();
+        ended.assert_code(0);
+        assert_eq!(outcome(&ended.run_folder()), (json!("completed"), valid_data()), "{text}");
         let taken: Vec<Value> =
             ended.run_folder().events().into_iter().filter(|it| it["type"] == "result_taken").collect();
         assert_eq!((taken.len(), &taken[0]["data"]["result"]), (1, &valid_data()));
@@ -179,9 +180,9 @@ fn a_text_that_is_not_exactly_valid_data_is_not_the_result() {
     for text in [&two, &other, &both, "{\"verdict\": \"fine\", \"findings\": []}", "{}", "null"] {
         let folder = job("", FINDINGS);
         let server = Server::start(ScriptedAgents::of([Answer::text(text), Answer::text(text)]));
-        let ended = folder.legwork(RUN).anthropic(&server).run();
+        let ended = Job::in_folder(&folder).anthropic(&server).run();
         ended.assert_code(1);
-        assert_eq!(outcome(&ended), (json!("result_invalid"), Value::Null), "{text}");
+        assert_eq!(outcome(&ended.run_folder()), (json!("result_invalid"), Value::Null), "{text}");
         server.finish();
     }
 }
@@ -191,9 +192,9 @@ fn the_reminder_says_what_is_wrong_with_the_json_of_a_text() {
     let folder = job("", "result: { schema: { type: object, required: [n], properties: { n: { type: integer } } } }\n");
     let wrong = Answer::text("```json\n{\"n\": \"3\"}\n```");
     let server = Server::start(ScriptedAgents::of([wrong, Answer::text("{\"n\": 3}")]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended.assert_code(0);
-    assert_eq!(outcome(&ended), (json!("completed"), json!({ "n": 3 })));
+    assert_eq!(outcome(&ended.run_folder()), (json!("completed"), json!({ "n": 3 })));
     let requests = server.finish();
     let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
     assert!(last.contains("isn't the data") && last.contains("/n: expected a whole number"), "{last}");
@@ -204,9 +205,9 @@ fn data_that_is_no_object_can_be_a_text() {
     for (text, data) in [("[1, 2]", json!([1, 2])), ("{\"result\": [3]}", json!([3]))] {
         let folder = job("", "result: { schema: { type: array, items: { type: integer } } }\n");
         let server = Server::start(ScriptedAgents::of([Answer::text(text)]));
-        let ended = folder.legwork(RUN).anthropic(&server).run();
+        let ended = Job::in_folder(&folder).anthropic(&server).run();
         ended.assert_code(0);
-        assert_eq!(outcome(&ended), (json!("completed"), data));
+        assert_eq!(outcome(&ended.run_folder()), (json!("completed"), data));
     }
 }
 
@@ -233,7 +234,11 @@ fn a_later_text_replaces_an_earlier_one_but_no_submitted_data() {
                 ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
             }
             ended.assert_code(0);
-            assert_eq!(outcome(&ended), (json!("completed"), expected.clone()), "killed after {killed_after} events");
+            assert_eq!(
+                outcome(&ended.run_folder()),
+                (json!("completed"), expected.clone()),
+                "killed after {killed_after} events"
+            );
         }
     }
 }
@@ -248,10 +253,10 @@ fn the_last_of_several_submissions_counts() {
         ("submit_result", bad.clone()),
     ]);
     let server = Server::start(ScriptedAgents::of([beside, submit(&json!({})), Answer::empty()]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     // The last reply is empty, so the data is the answer.
     ended.assert_code(0).assert_stdout("{\n  \"verdict\": \"bad\",\n  \"findings\": []\n}\n");
-    assert_eq!(outcome(&ended), (json!("completed"), bad));
+    assert_eq!(outcome(&ended.run_folder()), (json!("completed"), bad));
     let results = server.finish()[1].results();
     assert!(results.len() == 3 && results.iter().all(|result| !result.is_error), "{results:?}");
 }
@@ -265,7 +270,7 @@ fn data_that_is_not_an_object_is_wrapped_in_one() {
         submit(&json!({ "result": [1, 2] })),
         Answer::empty(),
     ]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended.assert_code(0).assert_stdout("[\n  1,\n  2\n]\n");
     let requests = server.finish();
     let schema = &requests[0].body()["tools"][0]["input_schema"];
@@ -279,14 +284,14 @@ fn a_result_is_kept_when_a_limit_ends_the_run() {
     folder.write("job.yaml", folder.read("job.yaml").replace("Go.", "Go., max_turns: 2"));
     let glob = || Answer::calls(&[("glob", json!({ "pattern": "*" }))]);
     let server = Server::start(ScriptedAgents::of([submit(&valid_data()), glob(), Answer::text("Summed up.")]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended.assert_code(4);
-    assert_eq!(outcome(&ended), (json!("turn_limit"), valid_data()));
+    assert_eq!(outcome(&ended.run_folder()), (json!("turn_limit"), valid_data()));
     server.finish();
     let server = Server::start(ScriptedAgents::of([glob(), Answer::text("Nothing."), Answer::text("Summed up.")]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
     ended.assert_code(4);
-    assert_eq!(outcome(&ended), (json!("turn_limit"), Value::Null), "there was no turn left to ask again");
+    assert_eq!(outcome(&ended.run_folder()), (json!("turn_limit"), Value::Null), "there was no turn left to ask again");
 }
 
 #[test]
@@ -309,7 +314,7 @@ fn the_last_text_after_a_limit_can_be_the_data() {
             ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
         }
         ended.assert_code(4);
-        assert_eq!(outcome(&ended), (json!("turn_limit"), valid_data()), "{killed_after:?}");
+        assert_eq!(outcome(&ended.run_folder()), (json!("turn_limit"), valid_data()), "{killed_after:?}");
     }
 }
 
@@ -317,9 +322,9 @@ fn the_last_text_after_a_limit_can_be_the_data() {
 fn repeating_the_same_wrong_submission_is_stuck() {
     let folder = job("", FINDINGS);
     let server = Server::start(ScriptedAgents::of(vec![submit(&json!({ "verdict": 1 })); 5]));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
-    ended.assert_code(4).assert_stderr_contains("the same call of `submit_result` failed 5 times");
-    assert_eq!(outcome(&ended), (json!("stuck"), Value::Null));
+    let ended = Job::in_folder(&folder).anthropic(&server).run();
+    ended.assert_code(4).assert_error_contains("the same call of `submit_result` failed 5 times");
+    assert_eq!(outcome(&ended.run_folder()), (json!("stuck"), Value::Null));
 }
 
 #[test]
@@ -383,7 +388,7 @@ fn an_interrupted_run_keeps_its_submission() {
         assert!(!folder.exists("out.json"));
         let ended = folder.legwork(&["resume", "latest", "--result", "out.json"]).run();
         ended.assert_code(0).assert_stdout("All done.\n");
-        assert_eq!(outcome(&ended), (json!("completed"), json!({ "a": 1 })), "{after}");
+        assert_eq!(outcome(&ended.run_folder()), (json!("completed"), json!({ "a": 1 })), "{after}");
         assert_eq!(folder.read("out.json"), "{\n  \"a\": 1\n}\n", "{after}");
         let record = ended.run_folder();
         assert_eq!(task(&record.events()), ["[1,2]"], "{after}");

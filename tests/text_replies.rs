@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::job::Job;
 use crate::support::server::{Answer, Checks, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -76,8 +77,8 @@ fn a_call_in_the_text_of_a_subagent_ends_the_run() {
     let task = Answer::calls(&[("task", json!({ "prompt": "Read it.", "description": "read" }))]);
     let script = ScriptedAgents::new().agent("Read it.", [Answer::text(CALL), Answer::text(CALL)]).agent("Go.", [task]);
     let server = Server::with(Checks::AllowRepeats, script);
-    let ended = folder.legwork(RUN).openai(&server).run();
-    ended.assert_code(5).assert_stderr_contains("--tool-call-parser");
+    let ended = Job::in_folder(&folder).openai(&server).run();
+    ended.assert_code(5).assert_error_contains("--tool-call-parser");
     assert_eq!(ended.run_folder().result()["outcome"], "provider_rejected");
 }
 
@@ -92,7 +93,7 @@ fn an_answer_that_shows_a_call_or_that_calls_another_tool_is_an_answer() {
     ] {
         let folder = folder(tools, "");
         let server = server([Answer::text(&text)]);
-        folder.legwork(RUN).openai(&server).run().assert_code(0).assert_stdout(&format!("{text}\n"));
+        Job::in_folder(&folder).openai(&server).run().assert_code(0).assert_stdout(&format!("{text}\n"));
     }
 }
 
@@ -103,7 +104,7 @@ fn a_call_of_submit_result_in_the_text_is_asked_for_again() {
     let text = "<tool_call>{\"name\": \"submit_result\", \"arguments\": {\"n\": 3}}</tool_call>";
     let submit = Answer::calls(&[("submit_result", json!({ "n": 3 }))]);
     let server = server([Answer::text(text), submit, Answer::text("Done.")]);
-    let ended = folder.legwork(RUN).openai(&server).run();
+    let ended = Job::in_folder(&folder).openai(&server).run();
     ended.assert_code(0);
     assert_eq!(ended.run_folder().result()["result"], json!({ "n": 3 }));
 }
@@ -117,7 +118,7 @@ fn thoughts_in_the_text_are_no_part_of_answers_and_summaries() {
         .agent("Read it.", [Answer::deltas(["<thi", "nk>It is short.\n</th", "ink>\n\n", "It says alpha."])])
         .agent("Go.", [task, Answer::deltas(["<think>\nI say", " 42.\n</think>", "\n\nThe answer is 42."])]);
     let server = Server::with(Checks::AllowRepeats, script);
-    let ended = folder.legwork(RUN).openai(&server).run();
+    let ended = Job::in_folder(&folder).openai(&server).run();
     ended.assert_code(0).assert_stdout("The answer is 42.\n");
     let record = ended.run_folder();
     assert_eq!(record.result()["text"], "The answer is 42.");

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
-use super::arguments::{ColumnArgs, add_input_arguments, parse_assignment, resolve_workspace};
+use super::arguments::{ColumnArgs, add_input_arguments, parse_assignment, parse_limits, resolve_workspace};
 use super::env::CliEnv;
-use super::map::default_map_name;
-use super::map::map_limits::WholeMapLimits;
 use super::read_files;
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::error::Error;
@@ -17,9 +15,9 @@ use crate::git::Repository;
 use crate::isolation;
 use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
-use crate::map::check_rows;
 use crate::map::engines::{self, ENGINES, Engine, MapCommand};
-use crate::map::rows::{self, RowFormat};
+use crate::map::rows::{self, RowFormat, default_map_name};
+use crate::map::{WholeMapLimits, check_rows};
 use crate::mcp::ServerSpec;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
@@ -92,7 +90,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let job_path = options.file("JOB", &options.job, engine)?;
     let rows_path = options.file("--rows", &options.rows, engine)?;
     let out = path("--out", &options.out, engine)?;
-    WholeMapLimits::parse(&options.limit)?;
+    WholeMapLimits::parse(parse_limits(&options.limit))?;
     let limits = options.limits(engine)?;
 
     let config = env.user_config()?;

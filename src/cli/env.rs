@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::output::Console;
 use crate::context_files::WorkspaceFiles;
@@ -10,11 +10,10 @@ use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::git::{GitProgram, Repository, is_worktree_root};
 use crate::lints::provider_keys;
-use crate::plan::{Plan, SecretInputs};
 use crate::pricing::Prices;
-use crate::providers::user_servers::{ParsedServers, UserServers};
+use crate::providers::user_servers::ParsedServers;
 use crate::record::Record;
-use crate::run::{Host, RunSecrets};
+use crate::run::{Host, RunPlaces};
 use crate::sandbox::programs::{self, Folders};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::sandbox::restrict_git;
@@ -107,16 +106,22 @@ impl CliEnv {
             prices: self.prices()?,
             clock: self.clock,
             outputs: self.console.output_files(),
-            changeable: Box::new(|workspace| self.changeable_folders(workspace, &[])),
-            warn: Box::new(|text| self.console.warning(text)),
+            changeable: Arc::new(|workspace| self.changeable_folders(workspace, &[])),
+            record_key: Arc::new(|workspace| self.record_key(&[workspace])),
+            warn: Arc::new(|text| self.warn_once(text)),
         })
     }
 
-    /// The secrets of a run. Warns about those that commands see and that are too short to be masked.
-    pub(super) fn secrets(&self, servers: &UserServers, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
-        let secrets = RunSecrets::new(&self.variables, servers, plan, secret_inputs);
-        secrets.warnings().for_each(|warning| self.warn_once(&warning));
-        secrets
+    /// The files and folders around a run. `job_files` are absolute paths.
+    pub(super) fn run_places(&self, job_files: Vec<PathBuf>, runs_folder: &Path) -> RunPlaces {
+        let path = std::env::split_paths(self.variable("PATH").unwrap_or_default());
+        RunPlaces {
+            job_files,
+            runs_folder: canonical_as_far_as_possible(runs_folder),
+            home: self.folder_variable("HOME"),
+            path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+            probe_cache: self.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes"),
+        }
     }
 
     /// Opens a record, and warns if its `result.json` can't be used.

@@ -16,45 +16,21 @@ use super::{ci_files, output_queue, replay_source};
 use crate::error::Error;
 use crate::event::{JournalEntry, Outcome, RunResult};
 use crate::job::Job;
-use crate::lints::{CostTracking, UserConfig};
 use crate::plan::Plan;
 use crate::process::{WITHHELD, fd_limit};
-use crate::providers::replay::Script;
 use crate::providers::user_servers::UserServers;
-use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind, SettingsContext};
+use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, SettingsContext};
 use crate::record::Record;
 use crate::redaction::Redactor;
 use crate::reports;
-use crate::run::start_runtime;
 use crate::run::{
-    Backends, Confinement, Ended, OpenRecord, Prepared, ResumeState, RunObserver, RunSecrets, Session, Signals,
-    UsedLimit, connect,
+    OpenRecord, OpenedScript, ResumeState, RunObserver, RunSecrets, RunSetup, Scripts, Signals, USER_AGENT, UsedLimit,
+    check_cost_limit, connect, start_runtime,
 };
 use crate::sandbox::programs::Folders;
 
 /// The wall-clock limit of the output queue for runs without one: a year.
 const NO_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// A run that can start as soon as its record is open.
-pub(super) struct RunSetup<'a> {
-    pub(super) prepared: Prepared<'a>,
-    pub(super) confinement: Confinement,
-    pub(super) backends: Backends<'a>,
-    /// Show what happens.
-    pub(super) observers: Vec<Arc<dyn RunObserver>>,
-}
-
-impl RunSetup<'_> {
-    /// Executes the run without printing anything. Several threads can do so at once, each on a runtime of its own; one runtime
-    /// can execute several runs.
-    ///
-    /// # Errors
-    /// The run couldn't start, or its result couldn't be written.
-    pub(super) async fn execute(self, record: OpenRecord) -> Result<Ended, Error> {
-        let session = Session::open(self.prepared, record, self.confinement, self.backends).await?;
-        session.run(self.observers).await
-    }
-}
 
 /// Where the answer of a run goes.
 pub(super) struct PrintedRun<'a> {
@@ -154,42 +130,24 @@ fn limit_to_raise(record: &Path, result: &RunResult) -> Option<UsedLimit> {
     state.used_limit(result).ok()?
 }
 
-/// The scripts of the models of a plan with tool servers, by the models' names: they have the servers' answers.
-pub(super) fn server_scripts(
-    plan: &Plan,
-    scripts: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, Script>, Error> {
-    let scripts = scripts.iter().filter(|_| !plan.mcp.is_empty());
+/// Opens the scripts and records that models of a plan answer from, by the models' names. If the job is known, scripts must match
+/// it.
+pub(super) fn open_scripts(paths: &BTreeMap<String, String>, job: Option<&Job>) -> Result<Scripts, Error> {
     let open = |(model, path): (&String, &String)| {
-        Ok((model.clone(), replay_source::open_replay_source(Path::new(path), None)?))
+        let script = replay_source::open_replay_source(Path::new(path), job)?;
+        Ok((model.clone(), OpenedScript { path: path.clone(), script }))
     };
-    scripts.map(open).collect()
+    paths.iter().map(open).collect()
 }
 
-/// Refuses a cost limit if the price of a model is unknown. A lint checks the limit and the models of the job; this is for
-/// limits from the command line, and for resumed runs with other prices or servers.
-pub(super) fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<(), Error> {
-    for model in plan.models().filter(|_| plan.limits.cost_usd.is_some()) {
-        if CostTracking::of(model, plan.limits.tokens.is_some(), user_config) == CostTracking::Unknown {
-            let message = format!("the price of `{model}` is unknown, so limits.cost_usd can't be enforced");
-            let hint = format!("add its price to your prices.toml, in `[models.\"{model}\"]`");
-            return Err(Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, message).with_hint(hint)));
-        }
-    }
-    Ok(())
-}
-
-/// Connects to the providers of a plan's models for which `is_wanted` is true. If the job is known, scripts must match it.
+/// Connects to the providers of a plan's models, except for those that answer from scripts. Nothing is sent.
 ///
 /// `writable` are the folders of `--allow-write` and of the records.
 pub(super) fn connect_providers(
     env: &CliEnv,
     plan: &Plan,
     writable: &[PathBuf],
-    scripts: &BTreeMap<String, String>,
     redactor: &Redactor,
-    job: Option<&Job>,
-    is_wanted: &dyn Fn(&Model) -> bool,
 ) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
     if let Some((limit, needed)) = fd_limit::too_low_for(plan.mcp.len()) {
         return Err(Error::FewDescriptors { limit, needed });
@@ -199,9 +157,6 @@ pub(super) fn connect_providers(
     let user_config = env.user_config()?;
     let servers = &user_config.servers;
     check_cost_limit(plan, &user_config)?;
-    let open_script = |path: &String| -> Result<_, Error> {
-        Ok(Arc::new(replay_source::open_replay_source(Path::new(path), job)?.relocated_to(&plan.workspace)))
-    };
     let changeable = env.changeable_folders(Path::new(&plan.workspace), writable);
     let is_configured =
         |model: &Model| servers.get(&model.provider).is_some() || servers.settings(&model.provider).is_some();
@@ -209,8 +164,7 @@ pub(super) fn connect_providers(
         env.check_user_config(&changeable)?;
     }
     let program_variables = key_program_variables(env, servers, &changeable);
-    let providers = connect(plan, is_wanted, |model| {
-        let script = scripts.get(&model.name).filter(|_| model.is_scripted());
+    let providers = connect(plan, &|model| !model.is_scripted(), |model| {
         Ok(ConnectContext {
             env: &variable,
             server: servers.get(&model.provider),
@@ -219,8 +173,8 @@ pub(super) fn connect_providers(
                 variables: &program_variables,
                 changeable: &changeable,
             }),
-            script: script.map(open_script).transpose()?,
-            user_agent: concat!("legwork/", env!("CARGO_PKG_VERSION")),
+            script: None,
+            user_agent: USER_AGENT,
             redactor,
             providers: PROVIDERS,
         })

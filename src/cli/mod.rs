@@ -16,6 +16,7 @@ mod gather;
 mod init;
 mod man;
 mod map;
+mod map_screen;
 mod mcp;
 mod next_command;
 mod output;

@@ -9,22 +9,18 @@ use super::arguments::{
     add_input_arguments, parse_assignment, reject_escaping_symlinks, require_utf8, resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{RunSetup, check_cost_limit, connect_providers, server_scripts};
+use super::execute::{connect_providers, open_scripts};
 use super::read_files;
 use super::sandbox_options::SandboxOptions;
-use crate::agent::{MapShare, RunGates};
 use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::git::GitProgram;
-use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust};
 use crate::mcp::ToolLock;
-use crate::plan::{InputValues, Plan, SecretInputs};
-use crate::providers::{Contact, Model, Provider};
+use crate::plan::{InputValues, Plan};
 use crate::record::RUNS;
-use crate::run::{Backends, CheckedJob, Prepared, RunSecrets, Signals};
+use crate::run::{CheckedJob, ConnectedJob, Host, RecordKeys, RunSecrets, check_cost_limit};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::template::JobDir;
 
@@ -117,6 +113,24 @@ impl JobArgs {
         Ok((source, JobDir::open(read_files::parent_folder(path)).ok()))
     }
 
+    /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
+    ///
+    /// # Errors
+    /// Names the link.
+    pub(super) fn check_out(&self, checked: &CheckedJob, env: &CliEnv) -> Result<(), Error> {
+        let hint = "Remove the link, or name its target: --out DIR.";
+        let given = self.out.join(checked.job.name());
+        reject_escaping_symlinks(&env.current_folder, &given, hint)?;
+        // Not whatever is there by now.
+        if canonical_as_far_as_possible(&env.current_folder.join(&given)) == checked.job_dir {
+            return Ok(());
+        }
+        Err(Error::usage(
+            format!("`{}` has changed while the job was read", given.display()),
+            "Start the command again.",
+        ))
+    }
+
     /// The options as the journal records them.
     fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
         RunOptions {
@@ -131,6 +145,7 @@ impl JobArgs {
 pub(super) struct PreparedJob<'a> {
     pub(super) env: &'a CliEnv,
     pub(super) args: &'a JobArgs,
+    pub(super) host: Host<'a>,
     pub(super) checked: CheckedJob,
 }
 
@@ -151,7 +166,8 @@ impl<'a> PreparedJob<'a> {
         let origin = JobTrust::from_untrusted_flag(args.untrusted);
         let (source, folder) = args.read_job(origin, env)?;
         let user_config = env.user_config()?;
-        let git = env.git_program(&env.changeable_folders(&workspace, args.sandbox_options.writable()));
+        let writable = args.sandbox_options.writable();
+        let git = env.git_program(&env.changeable_folders(&workspace, writable));
         let ignores_references = args.local_context;
         let files = WorkspaceFiles { root: workspace.clone(), git, ignores_references, ..WorkspaceFiles::default() };
         let checked = lints::check_in(&source, folder.as_ref(), origin, &user_config, Some(&files));
@@ -171,8 +187,12 @@ impl<'a> PreparedJob<'a> {
         let out = canonical_as_far_as_possible(&env.current_folder.join(&args.out));
         let job_dir = canonical_as_far_as_possible(&out.join(job.name()));
         let offline = args.offline;
-        let checked = CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, offline };
-        Ok(Self { env, args, checked })
+        // Where commands may write. The workspace of a row is another one.
+        let changeable = [writable, &[out.clone(), workspace.clone()]].concat();
+        let git = env.git_program(&env.changeable_folders(&workspace, &changeable));
+        let host = Host { record_key: record_keys(args, &workspace, env), ..env.host()? };
+        let checked = CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, git, offline };
+        Ok(Self { env, args, host, checked })
     }
 
     /// The inputs of `--inputs`, `--set` and `--set-env`. Standard input can be read only once.
@@ -215,69 +235,40 @@ impl<'a> PreparedJob<'a> {
         Ok(())
     }
 
-    /// The secrets of all runs. Secret inputs are the same for all of them.
-    pub(super) fn secrets(&self, plan: &Plan, secret_inputs: &SecretInputs) -> RunSecrets {
-        self.env.secrets(&self.checked.user_config.servers, plan, secret_inputs)
-    }
-
-    /// Opens the providers of a plan, which are those of all runs. Nothing is sent.
+    /// Opens the providers of a plan, which are those of all runs. Nothing is sent. `result` is the path of `--result`, to be
+    /// recorded.
     ///
     /// # Errors
-    /// A provider can't be used, or the folder of the records is behind a link that leads elsewhere.
-    pub(super) fn connect(self, plan: &Plan, secrets: RunSecrets) -> Result<ConnectedJob<'a>, Error> {
-        let scripts = self.scripts(plan);
-        let is_live = |model: &Model| !model.is_scripted();
-        let job = Some(self.checked.job.job());
-        let writable = self.writable();
-        let providers = connect_providers(self.env, plan, &writable, &scripts, &secrets.redactor, job, &is_live)?;
-        let protected: Vec<PathBuf> =
-            self.protected_paths().into_iter().chain(scripts.values().map(PathBuf::from)).collect();
-        let config_files = self.env.user_config_files();
-        Ok(ConnectedJob { prepared: self, secrets, scripts, providers, protected, config_files })
-    }
-
-    /// The key that signs the records of runs in a workspace, if there is one that no command can read or change.
-    ///
-    /// # Errors
-    /// See [`CliEnv::record_key`].
-    pub(super) fn record_key(&self, workspace: &Path) -> Result<Option<RecordKey>, Error> {
-        let writable = self.args.sandbox_options.writable().iter().map(|folder| self.env.current_folder.join(folder));
-        let folders: Vec<PathBuf> = writable.chain([self.checked.workspace.clone(), workspace.to_owned()]).collect();
-        self.env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())
-    }
-
-    /// The git program, if there is one that no command can have changed.
-    pub(super) fn git(&self) -> Option<GitProgram> {
-        self.env.git_program(&self.env.changeable_folders(&self.checked.workspace, &self.writable()))
-    }
-
-    /// Where commands may write: the folders of `--allow-write`, that of the records, and the workspace.
-    pub(super) fn writable(&self) -> Vec<PathBuf> {
-        // The workspace of a row is another one.
-        [self.args.sandbox_options.writable(), &[self.checked.out.clone(), self.checked.workspace.clone()]].concat()
-    }
-
-    /// Refuses a folder of records that a relative path reaches through a link out of the current folder.
-    ///
-    /// # Errors
-    /// Names the link.
-    pub(super) fn check_out(&self) -> Result<(), Error> {
-        let hint = "Remove the link, or name its target: --out DIR.";
-        let given = self.args.out.join(self.checked.job.name());
-        reject_escaping_symlinks(&self.env.current_folder, &given, hint)?;
-        // Not whatever is there by now.
-        if canonical_as_far_as_possible(&self.env.current_folder.join(&given)) == self.checked.job_dir {
-            return Ok(());
-        }
-        Err(Error::usage(
-            format!("`{}` has changed while the job was read", given.display()),
-            "Start the command again.",
-        ))
+    /// A provider or a script can't be used, or a path isn't UTF-8 or doesn't exist.
+    pub(super) fn connect(
+        self,
+        plan: &Plan,
+        secrets: RunSecrets,
+        result: Option<&Path>,
+    ) -> Result<ConnectedJob<'a>, Error> {
+        let Self { env, args, checked, .. } = &self;
+        let writable = [args.sandbox_options.writable(), &[checked.out.clone(), checked.workspace.clone()]].concat();
+        let scripts = open_scripts(&self.script_paths(plan), Some(checked.job.job()))?;
+        let providers = connect_providers(env, plan, &writable, &secrets.redactor)?;
+        let mut protected = self.protected_paths();
+        protected.extend(scripts.values().map(|script| PathBuf::from(&script.path)));
+        protected.iter().try_for_each(|path| require_utf8(path))?;
+        Ok(ConnectedJob {
+            secrets,
+            providers,
+            scripts,
+            sandbox: args.sandbox_options.request(env)?,
+            places: env.run_places(protected, &checked.out),
+            config_files: env.user_config_files(),
+            options: args.to_run_options(env, result),
+            host: self.host,
+            checked: self.checked,
+        })
     }
 
     /// The absolute paths of the scripts and records that replies come from. Those of the command line are relative to the
     /// current folder, those of the job to the job file.
-    fn scripts(&self, plan: &Plan) -> BTreeMap<String, String> {
+    fn script_paths(&self, plan: &Plan) -> BTreeMap<String, String> {
         let folder = if self.checked.model.is_some() { None } else { self.args.job_path().parent() };
         let folder = self.env.current_folder.join(folder.unwrap_or(Path::new("")));
         let replayed = plan.models().filter(|model| model.is_scripted());
@@ -301,81 +292,12 @@ impl<'a> PreparedJob<'a> {
     }
 }
 
-/// A job whose providers are connected. Several threads can start runs of it, each with a runtime of its own.
-pub(super) struct ConnectedJob<'a> {
-    pub(super) prepared: PreparedJob<'a>,
-    pub(super) secrets: RunSecrets,
-    scripts: BTreeMap<String, String>,
-    /// The providers that all runs share. Each run reads its scripts from their beginnings.
-    providers: BTreeMap<String, Arc<dyn Provider>>,
-    /// Absolute paths that no tool may change.
-    protected: Vec<PathBuf>,
-    /// The user's configuration files. No tool may change them either.
-    config_files: Vec<PathBuf>,
-}
-
-impl<'a> ConnectedJob<'a> {
-    /// The best of what the requests to the providers have shown so far.
-    pub(super) fn contact(&self) -> Contact {
-        self.providers.values().map(|provider| provider.contact()).max().unwrap_or(Contact::Answered)
-    }
-
-    /// A run that can start as soon as its record is open. `result` is the path of `--result`, to be recorded. This connects to
-    /// its own scripts and searches the workspace, so it may take some time.
-    ///
-    /// # Errors
-    /// A script can't be read or doesn't match the job, the sandbox doesn't work here, or a path isn't UTF-8.
-    pub(super) fn set_up(&self, plan: Plan, result: Option<&Path>, signals: Signals) -> Result<RunSetup<'_>, Error> {
-        let PreparedJob { env, args, checked: CheckedJob { out, source, .. } } = &self.prepared;
-        let providers = self.providers(&plan)?;
-        self.protected.iter().try_for_each(|path| require_utf8(path))?;
-        let confinement = args.sandbox_options.confine(env, (&plan).into(), self.protected_in(&plan), out)?;
-        let backends = Backends {
-            host: env.host()?,
-            providers,
-            scripts: server_scripts(&plan, &self.scripts)?,
-            git: self.prepared.git(),
-            map: MapShare::default(),
-            signals,
-            output_ready: RunGates::default().output_ready,
-        };
-        let prepared = Prepared {
-            plan,
-            secrets: self.secrets.clone(),
-            job_file: &source.text,
-            scripts: self.scripts.clone(),
-            options: args.to_run_options(env, result),
-        };
-        Ok(RunSetup { prepared, confinement, backends, observers: Vec::new() })
-    }
-
-    /// The providers of one run: those that all runs share, and its own scripts.
-    fn providers(&self, plan: &Plan) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
-        let PreparedJob { env, checked, .. } = &self.prepared;
-        if !plan.models().any(Model::is_scripted) {
-            return Ok(self.providers.clone());
-        }
-        let job = Some(checked.job.job());
-        let writable = self.prepared.writable();
-        let mut providers =
-            connect_providers(env, plan, &writable, &self.scripts, &self.secrets.redactor, job, &Model::is_scripted)?;
-        providers.extend(self.providers.iter().map(|(name, provider)| (name.clone(), Arc::clone(provider))));
-        Ok(providers)
-    }
-
-    fn protected_in(&self, plan: &Plan) -> Vec<PathBuf> {
-        let is_below = |file: &&PathBuf| file.starts_with(&plan.workspace);
-        self.protected.iter().chain(self.config_files.iter().filter(is_below)).cloned().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_can_share_a_connected_job() {
-        fn is_sync<T: Sync + Send>() {}
-        is_sync::<ConnectedJob<'static>>();
-    }
+/// The keys that sign the records of a job's runs. No command may be able to read or change them.
+fn record_keys<'a>(args: &'a JobArgs, shared: &Path, env: &'a CliEnv) -> RecordKeys<'a> {
+    let writable = args.sandbox_options.writable().iter().map(|folder| env.current_folder.join(folder));
+    let folders: Vec<PathBuf> = writable.chain([shared.to_owned()]).collect();
+    Arc::new(move |workspace| {
+        let folders: Vec<&Path> = folders.iter().map(PathBuf::as_path).chain([workspace]).collect();
+        env.record_key(&folders)
+    })
 }

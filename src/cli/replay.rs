@@ -1,34 +1,22 @@
 //! `legwork replay`: replays a recorded run offline and reports where it differs.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use serde_json::{Map, Value};
 
 use super::arguments::{parse_assignment, read_secret_inputs, resolve_workspace};
 use super::env::CliEnv;
 use super::output::printable;
 use super::read_files;
-use super::resume::{cannot_continue, print_permissions, runs_folder};
+use super::resume::print_permissions;
 use super::sandbox_options::SandboxOptions;
-use crate::agent::ToolDeps;
-use crate::context_files::WorkspaceFiles;
-use crate::diagnostic::{Diagnostic, Source};
 use crate::error::{Error, Obstacle};
-use crate::job::Job;
-use crate::lints::{self, JobTrust, UserConfig, ValidJob};
-use crate::plan::{InputValues, Plan, RunContext};
+use crate::lints::JobTrust;
+use crate::plan::Plan;
 use crate::pricing::Prices;
-use crate::providers::user_servers::UserServers;
-use crate::providers::{Model, PROVIDERS};
-use crate::record::{LATEST, RUNS, Record, find_run, is_timestamp};
+use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{RecordAccess, RunSecrets, Signals, head_commit};
-use crate::run::{run_date, start_runtime};
+use crate::run::{Signals, cannot_resume, head_commit, runs_folder, start_runtime};
 use crate::text::sanitize;
-use crate::workspace::Workspace;
 use crate::workspace_changes::has_tracked_files;
-use crate::yaml;
 
 /// Options of `legwork replay`.
 #[derive(Debug, clap::Args)]
@@ -88,7 +76,7 @@ pub(super) fn replay(options: &ReplayArgs, env: &CliEnv) -> Result<u8, Error> {
     env.warn_of_defect(&record);
     // Only an edited job needs prices: the record has the costs.
     let prices = if options.job.is_some() { env.prices()?.clone() } else { Prices::new() };
-    let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &folder, env)).transpose()?;
+    let edited = options.job.as_deref().map(|job| edited_plan(job, &replay, &prices, env)).transpose()?;
     let signals = if options.tools { Some(Signals::catch()?) } else { None };
     if options.tools {
         check_origin(options, &record, &replay, &folder, env)?;
@@ -127,7 +115,7 @@ fn check_origin(
         return Ok(());
     }
     print_permissions(&started.plan, env);
-    if options.trust_record { Ok(()) } else { Err(cannot_continue(folder, Obstacle::Foreign { has_ended: false })) }
+    if options.trust_record { Ok(()) } else { Err(cannot_resume(folder, Obstacle::Foreign { has_ended: false })) }
 }
 
 /// Prepares the tools of `--tools`, as `legwork resume` does.
@@ -139,14 +127,7 @@ fn prepare_tools(
     env: &CliEnv,
 ) -> Result<LiveTools, Error> {
     let started = replay.started();
-    if !started.plan.mcp.is_empty() {
-        let message = "the tools of a run can't run again if it uses tool servers";
-        return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
-    }
-    if started.plan.copies_workspace() {
-        let message = "the tools of a run can't run again if a subagent has `workspace: own`";
-        return Err(Error::usage(message, "Remove --tools: without it, the replay takes all results from the record."));
-    }
+    LiveTools::check(started)?;
     let root = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(&started.workspace)))?;
     let now = head_commit(&root);
     if now != started.commit {
@@ -158,99 +139,23 @@ fn prepare_tools(
     let mut plan = (*started.plan).clone();
     plan.workspace = root.to_string_lossy().into_owned();
     let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
-    let RunSecrets { redactor, environment, .. } = env.secrets(env.user_servers()?, &plan, &secret_inputs);
+    let secrets = env.host()?.secrets(&plan, &secret_inputs);
     let unreadable = |source| Error::Record { path: folder.to_owned(), source };
     let folder = folder.canonicalize().map_err(unreadable)?;
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let job_files = started.protected.iter().map(PathBuf::from).collect();
     let confinement = options.sandbox_options.confine(env, (&plan).into(), job_files, &runs_folder)?;
-    let confined = confinement.for_record(&RecordAccess::read_only(&folder), std::iter::empty())?.without_record();
-    let kept = confined.protected.paths.into_iter().chain([folder]).collect();
-    let workspace = Workspace::open(&root, kept, vec![confined.records]);
-    let workspace = workspace.map_err(|source| Error::Workspace { path: root, source })?;
-    let deps = ToolDeps {
-        workspace: Arc::new(workspace),
-        redactor: Arc::new(redactor),
-        environment: Arc::new(environment),
-        sandbox: confined.sandbox,
-        servers: None,
-    };
-    Ok(LiveTools { deps, stop: signals.stop.clone() })
+    LiveTools::open(&folder, &root, secrets, confinement, signals.stop.clone())
 }
 
 /// The plan of an edited job with the recorded inputs.
-fn edited_plan(path: &Path, replay: &Replay, folder: &Path, env: &CliEnv) -> Result<Plan, Error> {
-    let (source, prompts) =
-        read_files::read_job(path, JobTrust::Trusted).map_err(|finding| Error::Invalid(vec![finding]))?;
-    // The record has the APIs of its servers, and no request is sent.
-    let models = || replay.started().plan.models();
-    let servers = UserServers::recorded(models());
-    let providers = PROVIDERS.iter().map(|entry| entry.name).chain(models().map(|model| model.provider.as_str()));
-    let local_providers = providers.map(str::to_owned).collect();
-    let user_config = UserConfig { servers, prices: env.prices()?.clone(), local_providers, skips_tool_lock: true };
-    let recorded = &replay.started().plan;
-    // Context files and skills that the record doesn't have are read in the workspace.
-    let files =
-        WorkspaceFiles { recorded: recorded.files.clone(), ..env.workspace_files(Path::new(&recorded.workspace)) };
-    let checked = lints::check_in(&source, prompts.as_ref(), JobTrust::Trusted, &user_config, Some(&files));
-    let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
-    if !checked.findings.is_empty() {
-        env.console.findings(&checked.findings);
+fn edited_plan(path: &Path, replay: &Replay, prices: &Prices, env: &CliEnv) -> Result<Plan, Error> {
+    let read = read_files::read_job(path, JobTrust::Trusted);
+    let (source, prompts) = read.map_err(|finding| Error::Invalid(vec![finding]))?;
+    let files = env.workspace_files(Path::new(&replay.started().plan.workspace));
+    let (plan, findings) = replay.edited_plan(&source, prompts.as_ref(), prices, files)?;
+    if !findings.is_empty() {
+        env.console.findings(&findings);
     }
-    let started = replay.started();
-    let mut inputs = recorded_inputs(&job, &started.plan, folder);
-    inputs.use_recorded(&started.plan.attachments);
-    let date = match is_timestamp(&started.run_id) {
-        true => format!("{}-{}-{}", &started.run_id[..4], &started.run_id[4..6], &started.run_id[6..8]),
-        false => run_date(replay.started_at()),
-    };
-    let context = RunContext {
-        workspace: started.workspace.clone(),
-        inputs_from: None,
-        run_id: started.run_id.clone(),
-        run_date: date,
-        model_override: model_override(&started.job_file, &started.plan, &user_config.servers),
-    };
-    let planned = Plan::new(&job, &inputs, &context).map_err(|findings| {
-        let with_replay_help = |finding: Diagnostic| match finding.code {
-            "missing-input" => finding.help("add a default: the record has no value for this input"),
-            _ => finding,
-        };
-        Error::Invalid(findings.into_iter().map(with_replay_help).collect())
-    });
-    planned.map(|(mut plan, _)| {
-        // No server is started.
-        for (name, server) in &started.plan.mcp {
-            if let Some(tools) = &server.tools {
-                plan.set_server_tools(name, tools.clone());
-            }
-        }
-        plan
-    })
-}
-
-/// The recorded values of the inputs that the job still has. Secret inputs get a placeholder, as they are neither in the
-/// record nor in the plan.
-fn recorded_inputs(job: &ValidJob, plan: &Plan, folder: &Path) -> InputValues {
-    let mut values = Map::new();
-    for (name, declared) in job.job().inputs.iter().flat_map(|inputs| &inputs.value) {
-        let name = &name.value;
-        if declared.is_secret() {
-            values.insert(name.clone(), Value::from("not recorded"));
-        } else if let Some(value) = plan.inputs.get(name) {
-            values.insert(name.clone(), value.clone());
-        }
-    }
-    let name = folder.join("plan.json").to_string_lossy().into_owned();
-    let mut inputs = InputValues::default();
-    inputs.file(&Arc::clone(&Source::new(format!("{name} (inputs)"), format!("{:#}", Value::Object(values)))));
-    inputs
-}
-
-/// The `--model` of the recorded run, which is known from the job having another model than the plan.
-fn model_override(job_file: &str, plan: &Plan, servers: &UserServers) -> Option<Model> {
-    let source = Source::new("job.yaml", job_file);
-    let job = yaml::read::<Job>(&source).value?;
-    let job_model = lints::resolve(&job.model, servers).ok()?;
-    (job_model != plan.parent.model).then(|| plan.parent.model.clone())
+    Ok(plan)
 }

@@ -6,22 +6,24 @@ use super::arguments::{
     RUN_EXIT_CODES, RUN_HELP, format_parser, parse_assignment, parse_limits, read_secret_inputs, resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{PrintedRun, RunSetup, connect_providers, execute_and_print, server_scripts};
+use super::execute::{PrintedRun, connect_providers, execute_and_print, open_scripts};
 use super::next_command::NextCommand;
 use super::output::printable;
-use super::output_files::OutputFileArgs;
+use super::output_files::{OutputFileArgs, OutputFiles};
 use super::run::print_ended;
 use super::sandbox_options::SandboxOptions;
-use crate::agent::{MapShare, RunGates};
-use crate::error::{ContinuedBy, Error, Obstacle};
+use crate::error::Error;
 use crate::event::{PARENT, RunOptions};
 use crate::job::{GitAccess, Network};
+use crate::journal::RecordKey;
 use crate::plan::Plan;
-use crate::record::{LATEST, ROWS, RUNS, Record, Recorder, ResultSource, ResumedRecord, find_run, is_previous_attempt};
+use crate::record::{LATEST, RUNS, Record, Recorder, ResultSource, find_run};
 use crate::reports;
 use crate::reports::record_files::write_reports;
-use crate::run::{Backends, OpenRecord, Prepared, Signals};
-use crate::run::{changed_secrets, copied, load_resume_state, other_commit, reached_limit};
+use crate::run::{
+    Backends, OpenRecord, Prepared, ResumedRun, RunSecrets, RunSetup, Signals, cannot_resume, connect_scripts,
+    load_resume_state, reached_limit,
+};
 use crate::workspace_changes::has_tracked_files;
 
 /// Options of `legwork resume`.
@@ -79,149 +81,131 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let signals = Signals::catch()?;
     let limits = parse_limits(&options.limit);
     let record = Record::open(&folder);
-    // An unreadable record is rejected below.
-    let workspace = record.as_ref().ok().map(|record| Path::new(&record.plan.workspace));
-    let folders = [options.workspace.as_deref(), workspace, Some(&folder)];
-    let writable = options.sandbox_options.writable().iter().map(PathBuf::as_path);
-    let key = env.record_key(&folders.into_iter().flatten().chain(writable).collect::<Vec<_>>())?;
+    let key = options.record_key(&folder, record.as_ref().ok(), env)?;
     let has_key = key.is_some();
-    let reopened = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
-        Err(ended @ Error::RunEnded { outcome, .. }) => {
-            // It may have ended since it was opened.
-            let mut record = Record::open(&folder)?;
-            // The process was killed just before it completed the record and gave its answer.
-            if record.state.source() == Some(ResultSource::JournalForMissingFile) {
-                Recorder::rebuild(&folder, write_reports)?;
-                record = Record::open(&folder)?;
-                if !outcome.is_a_limit() {
-                    let mut files = options.files.prepare()?;
-                    options.files.check_result_option(&record.plan)?;
-                    files.open_folders()?;
-                    let next = NextCommand::resume(&options.set, &options.set_env, &record.plan.secret_inputs, has_key);
-                    let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
-                    return print_ended(&record, &printed, env);
-                }
-            }
-            env.warn_of_defect(&record);
-            let message = printable(&ended.to_string());
-            if outcome.is_a_limit() {
-                env.console.eprint_problem(&message);
-                let state = load_resume_state(record.journals()?, &folder)?;
-                let used = record.result().map_or(Ok(None), |result| state.used_limit(result));
-                if let Some(used) = used? {
-                    let hint = cannot_continue(&folder, reached_limit(&used)).hint().unwrap_or_default();
-                    env.console.eprint_problem(&format!("help:   {}", printable(&hint)));
-                }
-            } else {
-                let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
-                env.console.eprint_problem(&format!("{message}; {hint}"));
-            }
-            let mut files = options.files.prepare()?;
-            options.files.check_result_option(&record.plan)?;
-            files.open_folders()?;
-            record.result().map_or(Ok(()), |result| files.write(result, &folder, env))?;
-            return Ok(ended.exit_code());
+    let resumed = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
+        // It may have ended since it was opened.
+        Err(ended @ Error::RunEnded { .. }) => {
+            return options.print_ended(&ended, Record::open(&folder)?, &folder, has_key, env);
         }
-        reopened => reopened?,
+        resumed => resumed?,
     };
-    let ResumedRecord { recorder, record, journals, last_seen, has_our_key } = reopened;
-    if journals.get(PARENT).is_some_and(|entries| !entries.is_empty()) {
-        env.warn_of_defect(&record);
+    if resumed.journals.get(PARENT).is_some_and(|entries| !entries.is_empty()) {
+        env.warn_of_defect(&resumed.record);
     }
-    let recorded = record.state.into_result();
-    let mut plan = record.plan;
-    let servers = env.user_servers()?;
-    for model in plan.models_mut() {
-        model.server = servers.server_info(&model.provider);
+    let mut run = ResumedRun::new(resumed, &folder, env.user_servers()?)?;
+    if !run.has_our_key {
+        print_permissions(&run.plan, env);
     }
-    let mut state = load_resume_state(journals, &folder)?;
-    if !has_our_key {
-        print_permissions(&plan, env);
-        if !options.trust_record {
-            return Err(cannot_continue(&folder, Obstacle::Foreign { has_ended: false }));
-        }
-    }
-    if let Some(obstacle) = copied(&state, &recorder).filter(|_| !options.force) {
-        return Err(cannot_continue(&folder, obstacle));
-    }
-    let earlier = match has_our_key {
-        true => state.options().clone(),
-        // Privileges that only a command line can grant aren't taken from a foreign record.
-        false => RunOptions { untrusted: state.options().untrusted, ..RunOptions::default() },
-    };
-    let sandbox_options = options.sandbox_options.or_recorded(&earlier);
-    sandbox_options.require_for_untrusted(earlier.untrusted)?;
-    let result = options.files.result.clone().or(earlier.result.as_ref().map(PathBuf::from));
+    run.check_origin(options.trust_record, options.force)?;
+    let sandbox_options = options.sandbox_options.or_recorded(&run.options);
+    sandbox_options.require_for_untrusted(run.options.untrusted)?;
+    let result = options.files.result.clone().or(run.options.result.as_ref().map(PathBuf::from));
     let files = OutputFileArgs { result, ..options.files.clone() };
-    files.check_result_option(&plan)?;
-    state.last_seen = last_seen;
-    let used = recorded.as_ref().map_or(Ok(None), |result| state.used_limit(result))?;
-    state.replace_limits(&mut plan, limits)?;
-    if let Some(used) = used.filter(|used| !used.leaves_more(&plan.limits, plan.parent.max_turns)) {
-        return Err(cannot_continue(&folder, reached_limit(&used)));
-    }
-    let (last, _) = state.last_workspace();
+    files.check_result_option(&run.plan)?;
+    run.replace_limits(limits)?;
+    let (last, _) = run.state.last_workspace();
     let workspace = resolve_workspace(options.workspace.as_deref().unwrap_or(Path::new(last)))?;
-    if let Some(obstacle) = other_commit(&state, &workspace).filter(|_| !options.force) {
-        return Err(cannot_continue(&folder, obstacle));
+    run.work_in(&workspace, options.force)?;
+    let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &run.plan.secret_inputs)?;
+    let secrets = env.host()?.secrets(&run.plan, &secret_inputs);
+    let changed = run.check_secrets(&secrets, options.force)?.join(", ");
+    if !changed.is_empty() {
+        env.console.warning(&format!("the old values of these secrets are no longer masked: {changed}"));
     }
-    plan.workspace = workspace.to_string_lossy().into_owned();
-    let secret_inputs = read_secret_inputs(&options.set, &options.set_env, env, &plan.secret_inputs)?;
-    let scripts = state.started.scripts.clone();
-    let secrets = env.secrets(servers, &plan, &secret_inputs);
-    match changed_secrets(&state, &recorder, &secrets).filter(|_| has_our_key) {
-        Some(Obstacle::ChangedSecrets { names }) if options.force => {
-            state.has_new_secrets = true;
-            let names = names.join(", ");
-            env.console.warning(&format!("the old values of these secrets are no longer masked: {names}"));
-        }
-        Some(obstacle) => return Err(cannot_continue(&folder, obstacle)),
-        None => {}
-    }
-    let out = runs_folder(&recorder.folder, &state.started.run_id, &plan.job);
-    let writable = [sandbox_options.writable(), std::slice::from_ref(&out)].concat();
-    let providers = connect_providers(env, &plan, &writable, &scripts, &secrets.redactor, None, &|_| true)?;
-    let protected: Vec<PathBuf> = state.started.protected.iter().map(PathBuf::from).collect();
-    let confinement = sandbox_options.confine(env, (&plan).into(), protected, &out)?;
-    let result_path = files.result.clone();
+    let recorded_options = RunOptions {
+        untrusted: run.options.untrusted,
+        offline: run.options.offline,
+        ..sandbox_options.to_run_options(&env.current_folder, files.result.as_deref())
+    };
+    let (setup, record) = set_up(run, secrets, &sandbox_options, recorded_options, signals, env)?;
     let mut files = files.prepare()?;
     files.open_folders()?;
-    let next = NextCommand::resume(&options.set, &options.set_env, &plan.secret_inputs, has_key);
-    let backends = Backends {
-        host: env.host()?,
-        providers,
-        scripts: server_scripts(&plan, &scripts)?,
-        git: env.git_program(&env.changeable_folders(&workspace, &writable)),
-        map: MapShare::default(),
-        signals,
-        output_ready: RunGates::default().output_ready,
-    };
-    let options_to_record = RunOptions {
-        untrusted: earlier.untrusted,
-        offline: earlier.offline,
-        ..sandbox_options.to_run_options(&env.current_folder, result_path.as_deref())
-    };
-    let prepared = Prepared { plan, secrets, job_file: "", scripts, options: options_to_record };
-    let setup = RunSetup { prepared, confinement, backends, observers: Vec::new() };
-    let record = OpenRecord { recorder, before: Some(state) };
+    let next = NextCommand::resume(&options.set, &options.set_env, &setup.prepared.plan.secret_inputs, has_key);
     let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)
 }
 
-/// The error for a record that can't be resumed.
-pub(super) fn cannot_continue(record: &Path, obstacle: Obstacle) -> Error {
-    Error::CannotContinue { record: record.to_owned(), obstacle, by: ContinuedBy::Resume }
+impl ResumeArgs {
+    /// The key that signs the record, unless a command could read or change it.
+    fn record_key(&self, folder: &Path, record: Option<&Record>, env: &CliEnv) -> Result<Option<RecordKey>, Error> {
+        // An unreadable record is rejected later.
+        let workspace = record.map(|record| Path::new(&record.plan.workspace));
+        let folders = [self.workspace.as_deref(), workspace, Some(folder)];
+        let writable = self.sandbox_options.writable().iter().map(PathBuf::as_path);
+        env.record_key(&folders.into_iter().flatten().chain(writable).collect::<Vec<_>>())
+    }
+
+    /// Writes the files of a run that has ended, and says why it can't be resumed. Returns its exit code.
+    fn print_ended(
+        &self,
+        ended: &Error,
+        mut record: Record,
+        folder: &Path,
+        has_key: bool,
+        env: &CliEnv,
+    ) -> Result<u8, Error> {
+        let is_limit = matches!(ended, Error::RunEnded { outcome, .. } if outcome.is_a_limit());
+        // The process was killed just before it completed the record and gave its answer.
+        if record.state.source() == Some(ResultSource::JournalForMissingFile) {
+            Recorder::rebuild(folder, write_reports)?;
+            record = Record::open(folder)?;
+            if !is_limit {
+                let files = self.open_files(&record)?;
+                let next = NextCommand::resume(&self.set, &self.set_env, &record.plan.secret_inputs, has_key);
+                let printed = PrintedRun { display_folder: folder, format: &self.format, files, next };
+                return print_ended(&record, &printed, env);
+            }
+        }
+        env.warn_of_defect(&record);
+        let message = printable(&ended.to_string());
+        if is_limit {
+            env.console.eprint_problem(&message);
+            let state = load_resume_state(record.journals()?, folder)?;
+            let used = record.result().map_or(Ok(None), |result| state.used_limit(result));
+            if let Some(used) = used? {
+                let hint = cannot_resume(folder, reached_limit(&used)).hint().unwrap_or_default();
+                env.console.eprint_problem(&format!("help:   {}", printable(&hint)));
+            }
+        } else {
+            let hint = "only an interrupted run can be resumed (choose another with `legwork resume RUN`)";
+            env.console.eprint_problem(&format!("{message}; {hint}"));
+        }
+        let files = self.open_files(&record)?;
+        record.result().map_or(Ok(()), |result| files.write(result, folder, env))?;
+        Ok(ended.exit_code())
+    }
+
+    /// Opens the folders of the files that a run that has ended writes again.
+    fn open_files(&self, record: &Record) -> Result<OutputFiles, Error> {
+        let mut files = self.files.prepare()?;
+        self.files.check_result_option(&record.plan)?;
+        files.open_folders()?;
+        Ok(files)
+    }
 }
 
-/// The folder of all runs that contains a run folder: `JOB/RUN`, also if `--fresh` has added a number, or the record of a row,
-/// `JOB/MAP/rows/ROW`. For a record that was moved elsewhere, only the record itself: tools may use what is around it.
-pub(super) fn runs_folder(folder: &Path, run_id: &str, job: &str) -> PathBuf {
-    let is_named = folder.ends_with(run_id) || is_previous_attempt(&folder.with_file_name(run_id), folder);
-    let of_job = folder.parent().filter(|_| is_named).and_then(|parent| match parent.ends_with(job) {
-        true => Some(parent),
-        false => parent.parent().filter(|_| parent.ends_with(ROWS))?.parent().filter(|of_job| of_job.ends_with(job)),
-    });
-    of_job.and_then(Path::parent).unwrap_or(folder).to_owned()
+/// Connects to the providers of the run, and confines its tools.
+fn set_up<'a>(
+    run: ResumedRun,
+    secrets: RunSecrets,
+    sandbox_options: &SandboxOptions,
+    options: RunOptions,
+    signals: Signals,
+    env: &'a CliEnv,
+) -> Result<(RunSetup<'a>, OpenRecord), Error> {
+    let out = run.runs_folder();
+    let writable = [sandbox_options.writable(), std::slice::from_ref(&out)].concat();
+    let scripts = open_scripts(&run.state.started.scripts, None)?;
+    let mut providers = connect_providers(env, &run.plan, &writable, &secrets.redactor)?;
+    providers.extend(connect_scripts(&run.plan, &scripts, &secrets.redactor)?);
+    let protected = run.state.started.protected.iter().map(PathBuf::from).collect();
+    let confinement = sandbox_options.confine(env, (&run.plan).into(), protected, &out)?;
+    let git = env.git_program(&env.changeable_folders(Path::new(&run.plan.workspace), &writable));
+    let backends = Backends::new(env.host()?, providers, git, signals);
+    let (plan, record) = run.into_parts();
+    let prepared = Prepared { plan, secrets, job_file: "", scripts, options };
+    Ok((RunSetup { prepared, confinement, backends, observers: Vec::new() }, record))
 }
 
 /// Prints what a record that was made elsewhere permits.
@@ -267,23 +251,4 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     }
     lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_folder_of_all_runs_is_found_from_each_kind_of_record() {
-        let of = |folder: &str, run_id: &str| runs_folder(Path::new(folder), run_id, "job").display().to_string();
-        assert_eq!(of("/runs/job/20260101-000000-aaaaaa", "20260101-000000-aaaaaa"), "/runs");
-        assert_eq!(of("/runs/job/k", "k"), "/runs");
-        assert_eq!(of("/runs/job/k.2", "k"), "/runs", "it was set aside");
-        assert_eq!(of("/runs/job/map/rows/7", "7"), "/runs");
-        assert_eq!(of("/runs/job/map/rows/7.1", "7"), "/runs");
-        for moved in ["/home/k", "/runs/job/other", "/runs/job/k.x", "/runs/job/map/7", "/runs/other/map/rows/7"] {
-            let run_id = if moved.ends_with('7') { "7" } else { "k" };
-            assert_eq!(of(moved, run_id), moved);
-        }
-    }
 }

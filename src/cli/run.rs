@@ -89,7 +89,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let (plan, secret_inputs) = job.checked.plan(&inputs, run)?;
     job.check_options(&plan)?;
     options.files.check_result_option(&plan)?;
-    let secrets = job.secrets(&plan, &secret_inputs);
+    let secrets = job.host.secrets(&plan, &secret_inputs);
     if options.dry_run {
         return print_plan(options, env, &plan.redacted(&secrets.redactor));
     }
@@ -103,23 +103,23 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             is_row: false,
             set_aside: options.fresh.then_some(PreviousAttempt::Any),
             now: started,
-            key: job.record_key(&job.checked.workspace)?,
+            key: (job.host.record_key)(&job.checked.workspace)?,
         };
         return run_with_key(options, env, job, &inputs, secrets, &target);
     }
 
-    let job = job.connect(&plan, secrets)?;
+    let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
     // From here on, a signal must let the record be closed.
-    let mut setup = job.set_up(plan.clone(), options.files.result.as_deref(), Signals::catch()?)?;
-    job.prepared.check_out()?;
+    let mut setup = job.set_up(plan.clone(), Signals::catch()?)?;
+    args.check_out(&job.checked, env)?;
     files.open_folders()?;
-    let (workspace, out) = (&job.prepared.checked.workspace, &job.prepared.checked.out);
+    let (workspace, out) = (&job.checked.workspace, &job.checked.out);
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
-    let record_key = job.prepared.record_key(workspace)?;
+    let record_key = (job.host.record_key)(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
-    let recorder = Recorder::create(out, &job.prepared.checked.job_dir, &run_id, record_key)?;
+    let recorder = Recorder::create(out, &job.checked.job_dir, &run_id, record_key)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
@@ -140,7 +140,7 @@ fn run_with_key(
     target: &KeyedTarget<'_>,
 ) -> Result<u8, Error> {
     let args = &options.job;
-    job.check_out()?;
+    args.check_out(&job.checked, env)?;
     let display_folder = args.out.join(job.checked.job.name()).join(target.folder.file_name().unwrap_or_default());
     // `--fresh` again would start again.
     let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
@@ -163,8 +163,8 @@ fn run_with_key(
     };
     let mut files = options.files.prepare()?;
     let next = next(&plan);
-    let job = job.connect(&plan, secrets)?;
-    let setup = job.set_up(plan, options.files.result.as_deref(), signals)?;
+    let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
+    let setup = job.set_up(plan, signals)?;
     files.open_folders()?;
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)

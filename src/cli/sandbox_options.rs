@@ -10,9 +10,8 @@ use crate::error::Error;
 use crate::event::RunOptions;
 use crate::job::Network;
 use crate::plan::Plan;
-use crate::run::{Confinement, RunPlaces, SandboxRequest, SandboxScope, UNCONFINED_RISK};
+use crate::run::{Confinement, SandboxRequest, SandboxScope, UNCONFINED_RISK};
 use crate::sandbox::allowed_changes::AllowedChanges;
-use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::sandbox::{GuardedFiles, ObjectStages, Sandbox, SandboxMode, SandboxPolicy, Tier};
 
 /// The sandbox options of `run`, `resume`, `replay --tools` and `test`.
@@ -115,6 +114,25 @@ impl SandboxOptions {
         }
     }
 
+    /// What these options permit to commands.
+    ///
+    /// # Errors
+    /// A path of an option doesn't exist.
+    pub(super) fn request(&self, env: &CliEnv) -> Result<SandboxRequest, Error> {
+        let existing = |option: &str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
+            let canonical = |path: PathBuf| {
+                let hint = "Name an existing file or folder.";
+                path.canonicalize().map_err(|error| Error::usage(format!("{option} {}: {error}", path.display()), hint))
+            };
+            paths.iter().map(|path| canonical(env.current_folder.join(path))).collect()
+        };
+        Ok(SandboxRequest {
+            mode: self.mode(),
+            readable: existing("--allow-read", &self.allow_read)?,
+            writable: existing("--allow-write", &self.allow_write)?,
+        })
+    }
+
     /// Finds the sandbox for the commands and tool servers of a run, and warns on stderr if it isn't the strongest. `job_files` are
     /// absolute paths. This searches the workspace, so it may take some time.
     ///
@@ -127,27 +145,7 @@ impl SandboxOptions {
         job_files: Vec<PathBuf>,
         runs_folder: &Path,
     ) -> Result<Confinement, Error> {
-        let existing = |option: &str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Error> {
-            let canonical = |path: PathBuf| {
-                let hint = "Name an existing file or folder.";
-                path.canonicalize().map_err(|error| Error::usage(format!("{option} {}: {error}", path.display()), hint))
-            };
-            paths.iter().map(|path| canonical(env.current_folder.join(path))).collect()
-        };
-        let request = SandboxRequest {
-            mode: self.mode(),
-            readable: existing("--allow-read", &self.allow_read)?,
-            writable: existing("--allow-write", &self.allow_write)?,
-        };
-        let path = std::env::split_paths(env.variable("PATH").unwrap_or_default());
-        let places = RunPlaces {
-            job_files,
-            runs_folder: canonical_as_far_as_possible(runs_folder),
-            home: env.folder_variable("HOME"),
-            path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
-            probe_cache: env.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes"),
-        };
-        let confinement = Confinement::prepare(request, scope, places)?;
+        let confinement = Confinement::prepare(self.request(env)?, scope, env.run_places(job_files, runs_folder))?;
         confinement.warning().iter().for_each(|warning| env.warn_once(warning));
         Ok(confinement)
     }

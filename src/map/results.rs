@@ -130,6 +130,11 @@ impl Results {
         &self.files.table
     }
 
+    /// Whether all rows, also those of other shards, have ended with success, so that none starts again.
+    pub fn have_completed(&self) -> bool {
+        self.table().rows.iter().all(|row| row.exit_code == Some(0))
+    }
+
     fn write_all(&mut self) -> io::Result<()> {
         self.list_problems();
         self.files.write()?;

@@ -37,7 +37,7 @@ pub enum Start {
 ///
 /// # Errors
 /// If no thread or runtime can be started. No row has run then.
-pub fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
+pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
     rows: Vec<usize>,
     jobs: usize,
     may_start: &(dyn Fn(usize) -> Start + Sync),

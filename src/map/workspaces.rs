@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::error::Error;
 use crate::git::GitProgram;
 use crate::isolation::{Isolation, IsolationError, Snapshot};
 use crate::workspace::open_root::OpenRoot;
@@ -141,5 +142,16 @@ impl RowWorkspaces {
             // These fail where other rows or maps have workspaces.
             self.folder.ancestors().take(3).for_each(|folder| drop(self.out.remove_dir(folder)));
         }
+    }
+}
+
+/// The error of a map whose rows' workspaces can't be made.
+pub(super) fn isolation_error(error: IsolationError) -> Error {
+    let failed = "the rows' workspaces can't be made";
+    match error {
+        IsolationError::Io { path, source } => {
+            Error::environment(format!("{failed} (--isolate none shares the workspace): `{}`", path.display()))(source)
+        }
+        error => Error::environment(format!("{failed} (--isolate copy doesn't use git)"))(io::Error::other(error)),
     }
 }

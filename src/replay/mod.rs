@@ -3,12 +3,15 @@
 
 mod compare;
 mod edit_impact;
+mod edited_plan;
+mod live_tools;
 mod normalized_event;
 mod recorded_run;
 mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -18,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::compare::{CompareRules, differences};
 use self::edit_impact::edit_impact;
+pub use self::live_tools::LiveTools;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
@@ -39,15 +43,8 @@ use crate::workspace::Workspace;
 #[derive(Debug)]
 pub struct Replay {
     recorded: RecordedRun,
-    folder: std::path::PathBuf,
-}
-
-/// Tools that run for real.
-pub struct LiveTools {
-    /// What they work with.
-    pub deps: ToolDeps,
-    /// Cancelled by a signal.
-    pub stop: CancellationToken,
+    /// The folder of the record.
+    pub folder: PathBuf,
 }
 
 impl Replay {

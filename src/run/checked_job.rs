@@ -8,10 +8,11 @@ use jiff::Timestamp;
 
 use crate::diagnostic::Source;
 use crate::error::Error;
+use crate::git::GitProgram;
 use crate::job::Network;
-use crate::lints::{UserConfig, ValidJob};
+use crate::lints::{CostTracking, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
-use crate::providers::Model;
+use crate::providers::{Model, ProviderError, ProviderErrorKind};
 
 /// A job that was read and checked. Several threads can use it.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct CheckedJob {
     pub job_dir: PathBuf,
     /// The limits from outside the job that apply to each run, by name.
     pub limits: BTreeMap<String, String>,
+    /// The git program, if there is one that no command can have changed.
+    pub git: Option<GitProgram>,
     /// Whether no run uses a network.
     pub offline: bool,
 }
@@ -72,6 +75,22 @@ impl CheckedJob {
         }
         Ok((plan, secrets))
     }
+}
+
+/// Refuses a cost limit if the price of a model is unknown. A lint checks the limit and the models of the job; this is for
+/// limits from the command line, and for resumed runs with other prices or servers.
+///
+/// # Errors
+/// Names the model.
+pub fn check_cost_limit(plan: &Plan, user_config: &UserConfig) -> Result<(), Error> {
+    for model in plan.models().filter(|_| plan.limits.cost_usd.is_some()) {
+        if CostTracking::of(model, plan.limits.tokens.is_some(), user_config) == CostTracking::Unknown {
+            let message = format!("the price of `{model}` is unknown, so limits.cost_usd can't be enforced");
+            let hint = format!("add its price to your prices.toml, in `[models.\"{model}\"]`");
+            return Err(Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, message).with_hint(hint)));
+        }
+    }
+    Ok(())
 }
 
 /// The day of a time, as templates see it.

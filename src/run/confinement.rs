@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{ConfineCopy, ConfinedCopy};
+use super::secrets::RunSecrets;
+use crate::agent::{ConfineCopy, ConfinedCopy, ToolDeps};
 use crate::error::Error;
 use crate::job::{GitAccess, Network};
 use crate::mcp::ServerSpec;
@@ -19,6 +20,8 @@ use crate::sandbox::{
     GuardedFiles, ObjectStages, RecordGuard, RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable,
     Tier,
 };
+use crate::tools::ToolServers;
+use crate::workspace::Workspace;
 
 /// What the user permits to commands.
 #[derive(Debug, Clone, Default)]
@@ -335,4 +338,29 @@ pub struct ConfinedTools {
     pub records: PathBuf,
     /// For the tools of subagents that work in a copy of the workspace.
     pub confine_copy: Arc<ConfineCopy>,
+}
+
+impl ConfinedTools {
+    /// Opens the workspace for the tools of a run. They can neither change nor find what is protected; `kept` is protected, too.
+    ///
+    /// # Errors
+    /// The workspace can't be opened.
+    pub fn open(
+        &self,
+        workspace: &Path,
+        kept: Vec<PathBuf>,
+        secrets: RunSecrets,
+        servers: Option<Arc<dyn ToolServers>>,
+    ) -> Result<ToolDeps, Error> {
+        let paths = self.protected.paths.iter().cloned().chain(kept).collect();
+        let opened = Workspace::open(workspace, paths, vec![self.records.clone()]);
+        let opened = opened.map_err(|source| Error::Workspace { path: workspace.to_owned(), source })?;
+        Ok(ToolDeps {
+            workspace: Arc::new(opened.with_unprotected(&self.protected.allowed_changes.unprotected)),
+            redactor: Arc::new(secrets.redactor),
+            environment: Arc::new(secrets.environment),
+            sandbox: Arc::clone(&self.sandbox),
+            servers,
+        })
+    }
 }

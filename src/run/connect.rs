@@ -5,7 +5,24 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::providers::{ConnectContext, Model, Provider, ProviderError, ProviderErrorKind};
+use crate::providers::replay::Script;
+use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
+use crate::redaction::Redactor;
+
+/// The `User-Agent` header of all requests.
+pub const USER_AGENT: &str = concat!("legwork/", env!("CARGO_PKG_VERSION"));
+
+/// The scripts and records that models of a plan answer from, by the names of the models.
+pub type Scripts = BTreeMap<String, OpenedScript>;
+
+/// A script or the replies of a record. Each run reads it from its beginning.
+#[derive(Debug, Clone)]
+pub struct OpenedScript {
+    /// The absolute path.
+    pub path: String,
+    /// What was read there.
+    pub script: Script,
+}
 
 /// Opens every provider that the plan's models for which `is_wanted` is true need, without sending anything. A missing key is
 /// found here.
@@ -31,4 +48,30 @@ pub fn connect<'a>(
         opened.insert(key, (entry.connect)(&with(model)?).map_err(Error::Provider)?);
     }
     Ok(opened)
+}
+
+/// Opens the providers of the plan's models that answer from scripts.
+///
+/// # Errors
+/// A model has no script.
+pub fn connect_scripts(
+    plan: &Plan,
+    scripts: &Scripts,
+    redactor: &Redactor,
+) -> Result<BTreeMap<String, Arc<dyn Provider>>, Error> {
+    let script_of = |model: &Model| {
+        let OpenedScript { script, .. } = scripts.get(&model.name)?;
+        Some(Arc::new(script.clone().relocated_to(&plan.workspace)))
+    };
+    connect(plan, &Model::is_scripted, |model| {
+        Ok(ConnectContext {
+            env: &|_| None,
+            server: None,
+            settings: None,
+            script: script_of(model),
+            user_agent: USER_AGENT,
+            redactor,
+            providers: PROVIDERS,
+        })
+    })
 }

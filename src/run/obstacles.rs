@@ -11,12 +11,12 @@ use crate::git::head_commit;
 use crate::record::{Record, Recorder};
 
 /// That the record is a copy of one that still exists.
-pub fn copied(state: &ResumeState, recorder: &Recorder) -> Option<Obstacle> {
+pub(super) fn copied(state: &ResumeState, recorder: &Recorder) -> Option<Obstacle> {
     find_original(state, recorder).map(|original| Obstacle::Copied { original })
 }
 
 /// That the workspace has another commit checked out than during the run.
-pub fn other_commit(state: &ResumeState, workspace: &Path) -> Option<Obstacle> {
+pub(super) fn other_commit(state: &ResumeState, workspace: &Path) -> Option<Obstacle> {
     let (_, then) = state.last_workspace();
     let now = head_commit(workspace);
     let named = |commit: Option<&str>| commit.unwrap_or("none").to_owned();
@@ -24,7 +24,7 @@ pub fn other_commit(state: &ResumeState, workspace: &Path) -> Option<Obstacle> {
 }
 
 /// That secrets have other values than during the run.
-pub fn changed_secrets(state: &ResumeState, recorder: &Recorder, secrets: &RunSecrets) -> Option<Obstacle> {
+pub(super) fn changed_secrets(state: &ResumeState, recorder: &Recorder, secrets: &RunSecrets) -> Option<Obstacle> {
     let now = recorder.digests(&state.started.run_id, &secrets.redacted_command_secrets());
     let names: Vec<String> = state.changed_secrets(&now).into_iter().map(Into::into).collect();
     (!names.is_empty()).then_some(Obstacle::ChangedSecrets { names })

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::host::variable;
 use crate::lints::provider_keys;
 use crate::mcp::ServerSpec;
 use crate::plan::{Plan, SecretInputs};
@@ -144,6 +143,11 @@ fn raw_and_decoded((name, part): (String, String)) -> Vec<(String, String)> {
     let decoded = percent_decode(&part);
     let written = (decoded != part).then_some((name.clone(), part));
     written.into_iter().chain([(name, decoded)]).collect()
+}
+
+/// The value of a variable, if it is set and not empty.
+pub(super) fn variable<'a>(variables: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::ResumeState;
 use super::change_tracking::BaselineTask;
 use super::confinement::{Confined, ConfinedTools, Confinement, RecordAccess, RunPlaces};
+use super::connect::Scripts;
 use super::host::Host;
 use super::recording_sink::{RecordingSink, RunObserver};
 use super::run_error::{error_info, mark_record_failure};
@@ -33,7 +34,6 @@ use crate::journal::Fault;
 use crate::mcp::Servers;
 use crate::plan::Plan;
 use crate::process::spawn::EnvironmentError;
-use crate::providers::replay::Script;
 use crate::providers::{Model, Provider};
 use crate::record::{Recorder, WrittenFile};
 use crate::reports::html;
@@ -41,7 +41,6 @@ use crate::reports::record_files::write_reports;
 use crate::sandbox::Tier;
 use crate::sandbox::protected_paths::{ProtectedPaths, Repositories};
 use crate::tools::ToolServers;
-use crate::workspace::Workspace;
 use crate::workspace_changes::ChangeTracker;
 
 /// A run that is about to start or to continue: what it does.
@@ -52,8 +51,8 @@ pub struct Prepared<'a> {
     pub secrets: RunSecrets,
     /// The job file, byte for byte. A resumed run uses the one in its record.
     pub job_file: &'a str,
-    /// The absolute paths of the scripts that models of the plan answer from, by the model's name.
-    pub scripts: BTreeMap<String, String>,
+    /// What models of the plan answer from, if it isn't a provider that sends requests.
+    pub scripts: Scripts,
     /// The options of the command line, as the journal records them.
     pub options: RunOptions,
 }
@@ -73,8 +72,6 @@ pub struct Backends<'a> {
     pub host: Host<'a>,
     /// Where replies come from, by [`Model::reply_source`].
     pub providers: BTreeMap<String, Arc<dyn Provider>>,
-    /// The scripts of a plan with tool servers, which have the servers' answers, by the models' names.
-    pub scripts: BTreeMap<String, Script>,
     /// The git program, if there is one that no tool can change.
     pub git: Option<GitProgram>,
     /// What the run shares with other rows of its map.
@@ -83,6 +80,43 @@ pub struct Backends<'a> {
     pub signals: Signals,
     /// False while the readers of the output don't keep up. Agents then wait.
     pub output_ready: watch::Receiver<bool>,
+}
+
+impl<'a> Backends<'a> {
+    /// For a run that shares nothing with others, and whose readers always keep up.
+    pub fn new(
+        host: Host<'a>,
+        providers: BTreeMap<String, Arc<dyn Provider>>,
+        git: Option<GitProgram>,
+        signals: Signals,
+    ) -> Self {
+        let output_ready = RunGates::default().output_ready;
+        Self { host, providers, git, map: MapShare::default(), signals, output_ready }
+    }
+}
+
+/// A run that can start as soon as its record is open.
+pub struct RunSetup<'a> {
+    /// What it does.
+    pub prepared: Prepared<'a>,
+    /// How its tools are confined.
+    pub confinement: Confinement,
+    /// What it works with.
+    pub backends: Backends<'a>,
+    /// Show what happens.
+    pub observers: Vec<Arc<dyn RunObserver>>,
+}
+
+impl RunSetup<'_> {
+    /// Runs to the end, and prints nothing. Several threads can do so at once, each on a runtime of its own; one runtime can
+    /// execute several runs.
+    ///
+    /// # Errors
+    /// The run couldn't start, or its result couldn't be written.
+    pub async fn execute(self, record: OpenRecord) -> Result<Ended, Error> {
+        let session = Session::open(self.prepared, record, self.confinement, self.backends).await?;
+        session.run(self.observers).await
+    }
 }
 
 /// A run that has ended. Its record is complete.
@@ -164,7 +198,7 @@ impl<'a> Session<'a> {
         mut prepared: Prepared<'a>,
         mut record: OpenRecord,
         confinement: Confinement,
-        mut backends: Backends<'a>,
+        backends: Backends<'a>,
     ) -> Result<Self, Error> {
         record.recorder.faults.fault = injected_fault(&backends.host);
         let folder = record.recorder.folder.clone();
@@ -173,7 +207,7 @@ impl<'a> Session<'a> {
         let confined = confinement.for_record(&RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
         let elapsed = record.before.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let begun = Instant::now();
-        let servers = start_servers(&mut prepared, &confined, &mut backends, begun, elapsed, record.before.is_some());
+        let servers = start_servers(&mut prepared, &confined, &backends, begun, elapsed, record.before.is_some());
         let servers = servers.await?;
         let elapsed = elapsed + begun.elapsed();
         prepared.plan = prepared.plan.redacted(&prepared.secrets.redactor);
@@ -181,19 +215,10 @@ impl<'a> Session<'a> {
         let confined = confined.record_written(&written).map_err(record_failed)?;
         let opening = opening(&prepared, &record, &job_files, confined.sandbox.tier());
         let Prepared { plan, secrets, .. } = prepared;
-        let ConfinedTools { sandbox, protected, records, confine_copy } = confined;
-        let ProtectedPaths { paths, allowed_changes: allowed, repositories, .. } = protected;
-        let root = Path::new(&plan.workspace);
-        let workspace = Workspace::open(root, paths, vec![records.clone()])
-            .map_err(|source| Error::Workspace { path: root.to_owned(), source })?
-            .with_unprotected(&allowed.unprotected);
-        let tools = ToolDeps {
-            workspace: Arc::new(workspace),
-            redactor: Arc::new(secrets.redactor),
-            environment: Arc::new(secrets.environment),
-            sandbox,
-            servers: servers.clone().map(|servers| servers as Arc<dyn ToolServers>),
-        };
+        let of_servers = servers.clone().map(|servers| servers as Arc<dyn ToolServers>);
+        let tools = confined.open(Path::new(&plan.workspace), Vec::new(), secrets, of_servers)?;
+        let ConfinedTools { protected, records, confine_copy, .. } = confined;
+        let ProtectedPaths { allowed_changes: allowed, repositories, .. } = protected;
         let own_workspaces = plan.copies_workspace().then(|| {
             let (workspace, git) = (Arc::clone(&tools.workspace), backends.git.clone());
             let opened = OwnWorkspaces::new(&runs_folder, &folder, workspace, git, confine_copy);
@@ -443,7 +468,7 @@ fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], 
             sandbox,
             commit,
             protected: job_files.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
-            scripts: scripts.clone(),
+            scripts: scripts.iter().map(|(model, opened)| (model.clone(), opened.path.clone())).collect(),
             folder,
             options,
             secrets: digests(&recorder.run_id),
@@ -471,7 +496,7 @@ fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], 
 async fn start_servers(
     prepared: &mut Prepared<'_>,
     confined: &Confined,
-    backends: &mut Backends<'_>,
+    backends: &Backends<'_>,
     begun: Instant,
     elapsed: Duration,
     is_resumed: bool,
@@ -485,7 +510,9 @@ async fn start_servers(
         deadline: time_limit.and_then(|limit| begun.checked_add(limit.saturating_sub(elapsed))),
         is_offline: prepared.options.offline,
     };
-    let scripts = std::mem::take(&mut backends.scripts);
+    // They have the servers' answers.
+    let scripts = prepared.scripts.iter().filter(|_| !prepared.plan.mcp.is_empty());
+    let scripts = scripts.map(|(model, opened)| (model.clone(), opened.script.clone())).collect();
     let servers = tool_servers::start_planned(&mut prepared.plan, scripts, context, is_resumed, &backends.host).await;
     servers.map_err(|error| match backends.signals.first() {
         Some(signal) => Error::StoppedAtStart { signal },

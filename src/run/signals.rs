@@ -29,6 +29,11 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// No signals: nothing stops the run but who cancels [`Self::stop`].
+    pub fn none() -> Self {
+        Self { first: Arc::default(), stop: CancellationToken::new() }
+    }
+
     /// Starts to catch signals. The first SIGINT, SIGTERM or SIGHUP, any other signal that would end the process, or the end
     /// of the parent process stops the run. A second SIGINT, or 2.7 seconds without an end, ends the process and all
     /// processes that it has started. A file at its size limit (SIGXFSZ) becomes a failed write.

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::{MAX_REPLY_TOKENS, WINDOW, asks_for_a_summary, events_of_type, folder, reader, run, tokens, with_window};
 use crate::providers::MODELS;
-use crate::support::program::ProgramOutput;
+use crate::support::job::EndedRun;
 use crate::support::server::{Answer, Request, Server};
 use crate::support::test_folder::TestFolder;
 
 /// A long run whose summaries all have this text.
-fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>) {
+fn run_with_summary(summary: &Answer) -> (TestFolder, EndedRun, Vec<Value>) {
     let folder = folder(&with_window("anthropic/claude-haiku-4-5"), "");
     let (reads, summary) = (reader(9), summary.clone());
     let server = Server::start(move |request: &Request| match asks_for_a_summary(request) {
@@ -28,7 +28,7 @@ fn run_with_summary(summary: &Answer) -> (TestFolder, ProgramOutput, Vec<Value>)
 fn text_before_a_refusal_is_not_a_summary() {
     let (_folder, ended, summed_up) = run_with_summary(&Answer::text("First I read the").stop("refusal"));
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the requested summary was refused");
+    ended.assert_code(4).assert_error_contains("and the requested summary was refused");
     assert!(ended.run_folder().transcript().contains("_Compaction failed: the summary was refused_"));
     assert!(ended.run_folder().file("report.html").contains("Compaction failed: the summary was refused"));
 }
@@ -38,7 +38,7 @@ fn a_tool_call_is_not_a_summary() {
     let call = Answer::calls(&[("read_file", json!({ "path": "notes.txt" }))]);
     let (_folder, ended, summed_up) = run_with_summary(&call);
     assert!(summed_up.is_empty());
-    ended.assert_code(4).assert_stderr_contains("and the requested summary is empty");
+    ended.assert_code(4).assert_error_contains("and the requested summary is empty");
     let record = ended.run_folder();
     assert_eq!(record.result()["tool_calls"], record.result()["turns"], "it is not run");
 }
@@ -74,8 +74,8 @@ fn an_uncounted_prompt_is_sent_to_the_provider() {
     let (ended, requests) = ask(70_000);
     ended
         .assert_code(4)
-        .assert_stderr_contains("the prompt, with the system prompt and the tools, takes about 28")
-        .assert_stderr_contains("Shorten the prompt");
+        .assert_error_contains("the prompt, with the system prompt and the tools, takes about 28")
+        .assert_error_contains("Shorten the prompt");
     assert_eq!(requests, 0);
 }
 

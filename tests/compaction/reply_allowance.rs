@@ -60,7 +60,7 @@ fn a_reply_cut_at_the_end_of_the_window_is_retried_once() {
     let ended = run(&folder, &cut);
     ended
         .assert_code(4)
-        .assert_stderr_contains("context_full: the reply was cut: the conversation fills the model's window");
+        .assert_error_contains("context_full: the reply was cut: the conversation fills the model's window");
     assert_eq!(ended.run_folder().result()["text"], "It goes on and");
     folder.legwork(&["replay", "latest"]).run().assert_code(0);
 }
@@ -119,6 +119,6 @@ fn a_server_that_keeps_changing_its_window_is_not_retried_forever() {
         |request, _| format!("This model's maximum context length is {} tokens.", request.max_tokens() - 1),
         |_| unreachable!(),
     );
-    run(&folder, &server).assert_code(4).assert_stderr_contains("maximum context length");
+    run(&folder, &server).assert_code(4).assert_error_contains("maximum context length");
     assert_eq!(server.finish().len(), 2);
 }

@@ -33,7 +33,9 @@ fn differences_are_shown_and_the_replay_continues() {
 #[test]
 fn checks_run_their_real_commands() {
     let job = format!("{JOB}checks: [{{ name: there, run: test -f out.txt }}]\n");
-    let (folder, _) = record_run(&job, SCRIPT);
+    let folder = TestFolder::new();
+    folder.write("job.yaml", job).write("replies.yaml", SCRIPT).write("notes.txt", "hello\n");
+    folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
     std::fs::remove_file(folder.at("out.txt")).unwrap();
     folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal: ");
     folder.legwork(&["replay", "latest", "--tools"]).run().assert_code(0).assert_stdout_contains("equal: ");
@@ -45,4 +47,17 @@ fn checks_run_their_real_commands() {
     let kinds: Vec<&str> =
         json["differences"].as_array().unwrap().iter().filter_map(|it| it["recorded"]["type"].as_str()).collect();
     assert!(kinds.contains(&"call_finished") && kinds.contains(&"check_finished"), "{json:#}");
+}
+
+#[test]
+fn what_the_job_lets_agents_change_can_be_changed_again() {
+    let job = "model: replay/replies.yaml\nparent: { prompt: Go., tools: [write_file] }\nprotect: [deploy/]\n\
+               allow_changes: [deploy/notes]\nlimits: { tokens: 100000 }\n";
+    let script =
+        "parent:\n  - calls: [{ tool: write_file, input: { path: deploy/notes/a, content: x } }]\n  - text: Written.\n";
+    let (folder, _) = record_run(job, script);
+    let fresh = TestFolder::new();
+    let replayed = folder.legwork(&["replay", "latest", "--tools", "--workspace"]).arg(fresh.path()).run();
+    replayed.assert_code(0).assert_stdout("equal: 1 agent, 2 turns, 1 call\n");
+    assert_eq!(fresh.read("deploy/notes/a"), "x");
 }

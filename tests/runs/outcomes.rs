@@ -12,7 +12,7 @@ fn a_cut_answer_or_a_refusal_is_not_successful() {
         let folder = folder_with("parent:\n  prompt: Talk.\n  tools: []\n");
         let server = Server::start(ScriptedAgents::of([Answer::text("Half a").stop(stop)]));
         let ended = run(&folder, &server);
-        ended.assert_code(code).assert_stdout("Half a\n").assert_stderr_contains(name);
+        ended.assert_code(code).assert_stdout("Half a\n").assert_error_contains(name);
         assert_eq!(outcome(&ended), name);
         server.finish();
     }
@@ -94,7 +94,7 @@ fn limits_of_the_whole_run_end_it() {
             }
         });
         let ended = run(&folder, &server);
-        ended.assert_code(4).assert_stderr_contains(name);
+        ended.assert_code(4).assert_error_contains(name);
         let result = ended.run_folder().result();
         assert_eq!(result["outcome"], name, "{limit}");
         assert!(result["error"]["hint"].is_string());

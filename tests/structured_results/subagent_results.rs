@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{JSON, RUN, job};
-use crate::support::program::ProgramOutput;
+use super::{RUN, job};
+use crate::support::job::{EndedRun, Job};
 use crate::support::server::{Answer, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -29,11 +29,11 @@ fn submit(data: &Value) -> Answer {
 }
 
 /// The outcome of a run whose subagent gives this reply, and the result that its parent gets.
-fn run(folder: &TestFolder, worker: Vec<Answer>) -> (ProgramOutput, String, bool) {
+fn run(folder: &TestFolder, worker: Vec<Answer>) -> (EndedRun, String, bool) {
     let server = Server::start(
         ScriptedAgents::new().agent("Count the files.", worker).agent("Go.", [task(), Answer::text("Over.")]),
     );
-    let ended = folder.legwork(JSON).anthropic(&server).run();
+    let ended = Job::in_folder(folder).anthropic(&server).run();
     ended.assert_code(0);
     let requests = server.finish();
     let result =
@@ -54,8 +54,8 @@ fn the_parent_gets_only_the_data() {
     assert_eq!((serde_json::from_str::<Value>(&text).unwrap(), is_error), (data.clone(), false));
     let summary = ended.run_folder().summary("worker-1");
     assert!(summary.contains(&format!("\n````json\n{data:#}\n````\n\nI counted.\n")), "{summary}");
-    assert_eq!(ended.json()["subagents"][0]["outcome"], "completed");
-    assert_eq!(ended.json()["result"], Value::Null);
+    assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "completed");
+    assert_eq!(ended.run_folder().result()["result"], Value::Null);
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn a_subagent_without_data_is_reported_to_the_parent() {
     let (ended, text, is_error) = run(&folder, vec![Answer::text("Three."), Answer::text("Three, I said.")]);
     assert!(is_error && text.starts_with("[worker-1 ended with result_invalid"), "{text}");
     assert!(text.ends_with("\n\nThree, I said."), "{text}");
-    assert_eq!(ended.json()["subagents"][0]["outcome"], "result_invalid");
-    assert_eq!(ended.json()["outcome"], "completed");
+    assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "result_invalid");
+    assert_eq!(ended.run_folder().result()["outcome"], "completed");
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn a_text_that_is_valid_data_is_the_summary() {
     let folder = parent();
     let (ended, text, is_error) = run(&folder, vec![Answer::text("```json\n{\"count\": 3}\n```")]);
     assert_eq!((serde_json::from_str::<Value>(&text).unwrap(), is_error), (json!({ "count": 3 }), false));
-    assert_eq!(ended.json()["subagents"][0]["outcome"], "completed");
+    assert_eq!(ended.run_folder().result()["subagents"][0]["outcome"], "completed");
 }

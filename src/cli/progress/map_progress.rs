@@ -17,7 +17,7 @@ use super::ticker::Ticker;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{Console, printable};
 use crate::event::{CutOffRequests, JournalEntry, Outcome, RunResult};
-use crate::map::MapBudget;
+use crate::map::{EndedRow, MapBudget, MapStart};
 use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::reports::run_stats;
@@ -80,23 +80,16 @@ impl RunObserver for LiveRow {
 }
 
 impl MapProgress {
-    /// For this many rows, of which `jobs` run at once. `cut_off` are the requests of earlier starts that were cut off, and what is
-    /// reserved in US dollars for those of rows that haven't ended.
-    pub(in crate::cli) fn start(
-        env: &CliEnv,
-        total: usize,
-        jobs: usize,
-        signals: &Signals,
-        budget: &Arc<MapBudget>,
-        cut_off: (CutOffRequests, f64),
-    ) -> Self {
+    /// For a map whose rows are about to start.
+    pub(in crate::cli) fn start(env: &CliEnv, start: &MapStart<'_>) -> Self {
+        let total = start.rows;
         let is_live = can_be_live(env);
         let heartbeat = Heartbeat::new(env);
         let interval = if is_live { LIVE_TICK } else { heartbeat.tick() };
         let shown = Arc::new(ShownMap {
             console: env.console,
             total,
-            jobs,
+            jobs: start.jobs,
             started: Instant::now(),
             state: Mutex::default(),
             screen: is_live.then(|| {
@@ -105,9 +98,9 @@ impl MapProgress {
                 LiveScreen::start("row", all, template)
             }),
             heartbeat,
-            signals: signals.clone(),
-            budget: Arc::clone(budget),
-            cut_off,
+            signals: start.signals.clone(),
+            budget: Arc::clone(start.budget),
+            cut_off: start.cut_off,
         });
         let of_ticker = Arc::clone(&shown);
         // Without a thread, only the ends of rows are shown.
@@ -129,15 +122,9 @@ impl MapProgress {
         status
     }
 
-    /// Shows that a row with this id and label has ended, with its result or the reason why there is none.
-    pub(in crate::cli) fn row_ended(
-        &self,
-        id: &str,
-        label: Option<&str>,
-        result: Result<&RunResult, &str>,
-        is_failure: bool,
-    ) {
-        self.shown.row_ended(id, label, result, is_failure);
+    /// Shows that a row has ended.
+    pub(in crate::cli) fn row_ended(&self, row: &EndedRow<'_>) {
+        self.shown.row_ended(row);
     }
 
     /// Shows that a row waits until its provider is back. With `limit`, it is the first one, and this is how long it waits at
@@ -178,7 +165,8 @@ impl Drop for MapProgress {
 }
 
 impl ShownMap {
-    fn row_ended(&self, id: &str, label: Option<&str>, result: Result<&RunResult, &str>, is_failure: bool) {
+    fn row_ended(&self, row: &EndedRow<'_>) {
+        let EndedRow { id, label, result, is_failure } = *row;
         let mut state = self.state();
         state.ended += 1;
         state.failed += usize::from(is_failure);

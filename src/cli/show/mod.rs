@@ -13,7 +13,6 @@ use super::arguments::RUN_HELP;
 use super::env::CliEnv;
 use super::gather::gather_error;
 use super::output::printable;
-use crate::cli::resume::cannot_continue;
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::{Error, Obstacle};
 use crate::event::{PARENT, is_agent_id};
@@ -21,6 +20,7 @@ use crate::map::tables::map_rows;
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
 use crate::reports::conversation_text::{Selection, Target, write_selection};
 use crate::reports::record_files::write_reports;
+use crate::run::cannot_resume;
 use crate::text::sanitize;
 use crate::workspace_changes::has_tracked_files;
 
@@ -215,7 +215,7 @@ fn open_report(folder: &Path, records: &[Record], options: &ShowArgs, env: &CliE
         let key = env.record_key(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         let is_ours = |record: &Record| key.as_ref().is_some_and(|key| record.is_signed_by(key).unwrap_or(false));
         if records.is_empty() || !records.iter().all(is_ours) {
-            return Err(cannot_continue(folder, Obstacle::Foreign { has_ended: false }));
+            return Err(cannot_resume(folder, Obstacle::Foreign { has_ended: false }));
         }
     }
     let changeable = env.changeable_folders(&env.current_folder, &folders);

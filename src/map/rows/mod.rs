@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::row_reader::RowReader;
-pub use self::row_reader::{ColumnOptions, MAX_ROWS, Rows, id_mistake, name_mistake, original_id, readable_id};
+pub use self::row_reader::{
+    ColumnOptions, MAX_ROWS, Rows, default_map_name, id_mistake, name_mistake, original_id, readable_id,
+};
 use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::job::Job;
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -340,6 +341,11 @@ fn digest(values: &[(Cell, ColumnUse)]) -> String {
         hash.update(text);
     }
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of a map whose name isn't given: that of the rows file, or what of it can name a folder.
+pub fn default_map_name(rows: &Path) -> String {
+    readable_id(&format!("map-{}", rows.file_stem().unwrap_or_default().to_string_lossy()))
 }
 
 /// The text if it can name a folder, else its letters and digits with a digest of the whole: `src/a.py` is

@@ -8,7 +8,7 @@ use crate::providers::api::{ProviderError, ProviderErrorKind};
 use crate::tools::ToolDefinition;
 
 /// The replies of every agent of a run, by the agents' ids (`parent`, `explorer-1`).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Script {
     /// The source in messages, such as `the record 0192`.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Script {
 pub type ScriptedAnswers = BTreeMap<(String, String), Result<String, String>>;
 
 /// The replies of one agent.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AgentReplies {
     /// Each with its location, such as `tour.script.yaml:7:5`.
     pub replies: Vec<(Reply, String)>,

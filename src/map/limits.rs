@@ -1,28 +1,32 @@
 //! The limits of a whole map.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cli::arguments::parse_limits;
+use super::ledger::MapLimits;
 use crate::diagnostic::suggest_name;
 use crate::error::Error;
 use crate::job;
-use crate::map::ledger::MapLimits;
 
 const NAMES: [&str; 3] = ["cost_usd", "tokens", "wall_clock"];
 
-/// The values of `--limit`.
-#[derive(Debug, Default)]
-pub(in crate::cli) struct WholeMapLimits {
+/// What a map may use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WholeMapLimits {
     /// For all processes and starts.
-    pub(super) of_all: MapLimits,
+    pub of_all: MapLimits,
     /// For this process.
-    pub(super) wall_clock: Option<Duration>,
+    pub wall_clock: Option<Duration>,
 }
 
 impl WholeMapLimits {
-    pub(in crate::cli) fn parse(arguments: &[String]) -> Result<Self, Error> {
+    /// Reads the values of `--limit`, by name.
+    ///
+    /// # Errors
+    /// Names the limit that doesn't exist or has an invalid value.
+    pub fn parse(arguments: BTreeMap<String, String>) -> Result<Self, Error> {
         let mut limits = Self::default();
-        for (name, value) in parse_limits(arguments) {
+        for (name, value) in arguments {
             let bad = |expected: &str| {
                 Error::usage(
                     format!("--limit {name}={value}: `{value}` isn't valid for `{name}`"),
