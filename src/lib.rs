@@ -20,6 +20,7 @@
 //! and no input may cause one.
 
 pub mod sync;
+pub mod running_clock;
 pub mod exit_code;
 pub mod text;
 pub mod attachment;

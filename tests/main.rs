@@ -85,6 +85,8 @@ mod structured_results;
 mod subagents;
 #[allow(dead_code, reason = "a harness offers more than any one day's tests use")]
 mod support;
+#[cfg(target_os = "linux")]
+mod suspensions;
 mod text_replies;
 mod tool_memory;
 mod untrusted_jobs;

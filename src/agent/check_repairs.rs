@@ -1,7 +1,7 @@
 //! Decides whether an agent's answer is final: its data must be there, and the job's checks must pass. The model gets
 //! the output of failed checks as long as the job allows repairs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
@@ -11,6 +11,7 @@ use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::running_clock::RunningInstant;
 use crate::text::truncate::truncate_middle;
 
 /// The most characters that are kept of a check's output: its beginning and its end.
@@ -158,7 +159,7 @@ impl Agent<'_> {
         &self,
         check: &PlannedCheck,
     ) -> Result<(CheckFinished, Option<EnvironmentError>), RunAbort> {
-        let started = Instant::now();
+        let started = RunningInstant::now();
         let tools = &self.run.deps.tools;
         let limits = self.run.call_limits();
         let command = ShellCommand {

@@ -122,7 +122,7 @@ impl JournalCursor {
         raised: &RaisedLimits,
     ) -> Self {
         let mut stopwatch = Stopwatch::new(resumed);
-        let entries = entries.into_iter().inspect(|entry| stopwatch.advance(entry.at));
+        let entries = entries.into_iter().inspect(|entry| stopwatch.advance(entry.at, entry.suspended_ms));
         let split = JournalSplit::new(agent, entries, raised);
         let is_step = |entry: &JournalEntry| match &entry.event {
             Event::RunStarted(_) | Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => false,
@@ -538,7 +538,7 @@ mod tests {
         };
         let events = [started(1), failed(7), started(1), started(1), failed(9), started(2)];
         let at = Timestamp::from_second(1).unwrap();
-        let entry = |event| JournalEntry { seq: 1, at, agent: "parent".to_owned(), event };
+        let entry = |event| JournalEntry { seq: 1, at, suspended_ms: 0, agent: "parent".to_owned(), event };
         let mut cursor = JournalCursor::for_resume("parent", events.map(entry), &[], &RaisedLimits::default());
         let sum = |all: &[RequestSpend]| {
             all.iter().fold(Usage::default(), |mut sum, spend| {
@@ -561,8 +561,23 @@ mod tests {
         let at = |second: &i64| Timestamp::from_second(*second).unwrap();
         let resumed: Vec<Timestamp> = resumed.iter().map(at).collect();
         let mut stopwatch = Stopwatch::new(&resumed);
-        events.iter().for_each(|second| stopwatch.advance(at(second)));
+        events.iter().for_each(|second| stopwatch.advance(at(second), 0));
         stopwatch.total().as_secs()
+    }
+
+    #[test]
+    fn time_in_which_the_process_could_not_run_is_not_running_time() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let resumed = [at(100)];
+        let mut stopwatch = Stopwatch::new(&resumed);
+        let mut total = |second, suspended_ms| {
+            stopwatch.advance(at(second), suspended_ms);
+            stopwatch.total().as_secs()
+        };
+        assert_eq!([total(10, 0), total(41, 30_000), total(42, 30_000)], [0, 1, 2]);
+        assert_eq!(total(63, 30_000), 23, "it isn't known yet");
+        assert_eq!([total(64, 50_000), total(65, 50_000)], [4, 5]);
+        assert_eq!([total(101, 0), total(108, 5_000)], [6, 8], "each part counts its own");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod stuck_detector;
 mod text_calls;
 mod tool_calls;
 
-use tokio::time::Instant;
+use std::time::Duration;
 
 pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
@@ -38,6 +38,7 @@ use crate::job::SubagentWorkspace;
 use crate::message::{Message, Reply, StopReason, ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::pricing;
+use crate::running_clock::RunningInstant;
 pub use crate::tools::toolbox::ToolDeps;
 
 /// Why a reply is cut where the model's window ends.
@@ -74,7 +75,8 @@ impl<'t> Agent<'t> {
         summary: AgentFinished,
         prompt: String,
     ) -> AgentFinished {
-        let mut started = Instant::now();
+        let started = RunningInstant::now();
+        let mut elapsed_before = Duration::ZERO;
         let is_parent = summary.subagent.is_none();
         let mut recorded = None;
         let mut end = summary.clone();
@@ -82,7 +84,7 @@ impl<'t> Agent<'t> {
             Err(abort) => run.abort_run(abort, is_parent),
             Ok(mut agent) => {
                 let outcome = agent.run_loop(prompt).await.unwrap_or_else(|abort| run.abort_run(abort, is_parent));
-                started = started.checked_sub(agent.cursor.elapsed).unwrap_or(started);
+                elapsed_before = agent.cursor.elapsed;
                 recorded = agent.cursor.final_result().cloned();
                 end = agent.summary;
                 end.result = agent.output.result;
@@ -91,7 +93,7 @@ impl<'t> Agent<'t> {
                 outcome
             }
         };
-        end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        end.duration_ms = u64::try_from((elapsed_before + started.elapsed()).as_millis()).unwrap_or(u64::MAX);
         let own_journal = recorded.is_none().then(|| end.id.clone());
         let mut end = recorded.unwrap_or(end);
         let parents_journal = (!is_parent).then(|| PARENT.to_owned());

@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_state::Agent;
@@ -17,6 +16,7 @@ use crate::event::{
 };
 use crate::message::{Reply, StopReason, Usage};
 use crate::providers::{Model, ProviderError, ProviderErrorKind, ReplyRequest, Retry, StreamObserver};
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 
 /// What a request is for.
@@ -172,7 +172,7 @@ impl Agent<'_> {
             model: self.fallback_name(),
         })?;
         reservation.mark_sent();
-        let started = Instant::now();
+        let started = RunningInstant::now();
         let observer = RequestObserver {
             run,
             agent: &self.summary.id,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::agent_state::Agent;
 use super::journal_cursor::{Recorded, RecordedCall};
@@ -17,6 +16,7 @@ use crate::job::SubagentWorkspace;
 use crate::message::{ToolCall, ToolResult, UserMessage};
 use crate::plan::PlannedAgent;
 use crate::process::spawn::EnvironmentError;
+use crate::running_clock::RunningInstant;
 use crate::text::truncate::ellipsize;
 use crate::text::{pluralize, sanitize};
 use crate::tools::task::{Task, TaskInput};
@@ -291,7 +291,7 @@ impl<'t> Agent<'t> {
         disposition: CallDisposition<'t>,
         read_slots: &Semaphore,
     ) -> Result<CallProgress, RunAbort> {
-        let started = Instant::now();
+        let started = RunningInstant::now();
         let mut end = CallFinished {
             tool: call.tool.clone(),
             result: ToolResult { call_id: call.id.clone(), is_error: true, ..ToolResult::default() },

@@ -16,6 +16,7 @@ use super::evaluate::{Evaluation, evaluate};
 use super::{Case, CaseReport, Failure, fixture, snapshot};
 use crate::event::{JournalEntry, RunModel, RunResult};
 use crate::git::GitProgram;
+use crate::running_clock;
 use crate::workspace::remove_folder::remove_folder;
 
 /// The time for a run to end after SIGTERM.
@@ -271,7 +272,7 @@ impl CaseRun<'_> {
     async fn wait(&self, child: &mut Child) -> (std::io::Result<ExitStatus>, bool) {
         let timed_out = tokio::select! {
             status = child.wait() => return (status, false),
-            () = tokio::time::sleep(self.case.timeout()) => true,
+            () = running_clock::sleep(self.case.timeout()) => true,
             () = self.config.stop.cancelled() => false,
         };
         if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {

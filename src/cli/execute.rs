@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::env::CliEnv;
 use super::export::send_traces;
@@ -27,6 +27,7 @@ use crate::run::{
     OpenRecord, OpenedScript, ResumeState, RunObserver, RunSecrets, RunSetup, Scripts, Signals, USER_AGENT, UsedLimit,
     check_cost_limit, connect, start_runtime,
 };
+use crate::running_clock::RunningInstant;
 use crate::sandbox::programs::Folders;
 
 /// The wall-clock limit of the output queue for runs without one: a year.
@@ -58,7 +59,7 @@ pub(super) fn execute_and_print(
     let (plan, before) = (&run.prepared.plan, record.before.as_ref());
     let time_limit = plan.limits.wall_clock_ms.map_or(NO_TIME_LIMIT, Duration::from_millis).min(NO_TIME_LIMIT);
     let time_left = time_limit.saturating_sub(before.map(ResumeState::elapsed).unwrap_or_default());
-    run.backends.output_ready = output_queue::start(Instant::now() + time_left)
+    run.backends.output_ready = output_queue::start(RunningInstant::now() + time_left)
         .map_err(Error::environment("the output thread can't be started"))?;
     // JSON lines on the same terminal would break up the live lines.
     let is_live = can_be_live(env) && !(jsonl && std::io::stdout().is_terminal());

@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::watch;
 
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 
 /// The queue length in bytes from which on agents pause.
@@ -74,7 +75,7 @@ struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
     has_capacity: watch::Sender<bool>,
-    deadline: Instant,
+    deadline: RunningInstant,
 }
 
 #[derive(Default)]
@@ -140,10 +141,10 @@ impl Queue {
 
     /// Waits until the queue is empty.
     fn drain(&self) {
-        let until = self.deadline.max(Instant::now() + DRAIN_TIMEOUT);
+        let until = self.deadline.max(RunningInstant::now() + DRAIN_TIMEOUT);
         let mut state = self.lock();
         while state.bytes > 0 {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.left();
             if left.is_zero() {
                 state.mode = Mode::Abandoned;
                 let why = "its reader stalled until the run's time was up";
@@ -225,7 +226,7 @@ fn push(stream: Stream, bytes: &[u8]) {
 ///
 /// # Errors
 /// The thread can't be started.
-pub(super) fn start(deadline: Instant) -> io::Result<watch::Receiver<bool>> {
+pub(super) fn start(deadline: RunningInstant) -> io::Result<watch::Receiver<bool>> {
     let (has_capacity, _) = watch::channel(true);
     let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), has_capacity, deadline });
     let writer = Arc::clone(&queue);

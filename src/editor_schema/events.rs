@@ -31,6 +31,12 @@ pub fn event_schema() -> Value {
         "properties": {
             "seq": { "description": "Number of the line in its journal.", "type": "integer", "minimum": 1 },
             "at": { "description": "Time in UTC.", "type": "string", "format": "date-time" },
+            "suspended_ms": {
+                "description": "For how long this part of the run couldn't run before: its process was stopped, or the machine \
+                                slept. Missing if that is nothing.",
+                "type": "integer",
+                "minimum": 1,
+            },
             "agent": { "description": "The agent: `parent`, or a subagent's id.", "type": "string", "minLength": 1 },
             "type": { "description": "The kind of the event.", "enum": kinds },
             "data": { "description": "The event itself; its form depends on `type`.", "type": "object" },

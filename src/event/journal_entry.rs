@@ -16,6 +16,8 @@ pub struct JournalEntry {
     pub seq: u64,
     /// When it happened.
     pub at: Timestamp,
+    /// For how long this part of the run couldn't run before it, because the process was stopped or the machine slept.
+    pub suspended_ms: u64,
     /// The agent.
     pub agent: String,
     /// What happened.
@@ -26,10 +28,16 @@ pub struct JournalEntry {
 struct LineRef<'a> {
     seq: u64,
     at: Timestamp,
+    #[serde(skip_serializing_if = "is_zero")]
+    suspended_ms: u64,
     agent: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
     data: EventData<'a>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The data of an event, without its type.
@@ -45,6 +53,8 @@ impl Serialize for EventData<'_> {
 struct Line<'a> {
     seq: u64,
     at: Timestamp,
+    #[serde(default)]
+    suspended_ms: u64,
     #[serde(deserialize_with = "agent_id")]
     agent: String,
     #[serde(borrow, rename = "type")]
@@ -59,8 +69,9 @@ impl JournalEntry {
     /// # Errors
     /// A value can't be written as JSON.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        let (seq, at, agent, kind) = (self.seq, self.at, self.agent.as_str(), self.event.kind());
-        let json = serde_json::to_string(&LineRef { seq, at, agent, kind, data: EventData(&self.event) })?;
+        let Self { seq, at, suspended_ms, ref agent, ref event } = *self;
+        let line = LineRef { seq, at, suspended_ms, agent, kind: event.kind(), data: EventData(event) };
+        let json = serde_json::to_string(&line)?;
         let has_line_end = memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some();
         Ok(if has_line_end { json.replace(['\n', '\r'], " ") } else { json })
     }
@@ -71,7 +82,8 @@ impl JournalEntry {
     /// The line isn't a journal entry.
     pub fn from_json(line: &str) -> serde_json::Result<Self> {
         let line: Line<'_> = serde_json::from_str(line)?;
-        Ok(Self { seq: line.seq, at: line.at, agent: line.agent, event: Event::parse(&line.kind, &line.data)? })
+        let event = Event::parse(&line.kind, &line.data)?;
+        Ok(Self { seq: line.seq, at: line.at, suspended_ms: line.suspended_ms, agent: line.agent, event })
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
@@ -16,6 +15,7 @@ use crate::providers::{
 };
 use crate::redaction::Redactor;
 use crate::replay::Replay;
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 
 /// One JSON object, the body of a request.
@@ -58,7 +58,7 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<Vec<String>, Export
         max_tokens: encoder.checked_sub(1).map_or(planned.max_tokens, |at| planned.fallback[at].max_tokens),
         tools_allowed: true,
         requires_content: false,
-        deadline: Instant::now(),
+        deadline: RunningInstant::now(),
         has_fallback: false,
     };
     let body = conversation.request_body(&request).unwrap_or_default();

@@ -13,7 +13,7 @@ fn written(texts: &[&str]) -> String {
     for text in texts {
         let event = Event::NoteSent(NoteSent { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
-        let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
+        let entry = JournalEntry { seq: journal.next_seq(), at, suspended_ms: 0, agent: "parent".to_owned(), event };
         journal.append(&entry, &FaultInjection::default(), None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
@@ -60,7 +60,8 @@ fn a_change_by_another_program_is_detected_and_a_touch_is_ignored() {
         let mut append = |text: &str| {
             let event = Event::NoteSent(NoteSent { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
-            let entry = JournalEntry { seq: journal.next_seq(), at, agent: "parent".to_owned(), event };
+            let entry =
+                JournalEntry { seq: journal.next_seq(), at, suspended_ms: 0, agent: "parent".to_owned(), event };
             journal.append(&entry, &FaultInjection::default(), None)
         };
         append("one").unwrap();

@@ -9,6 +9,7 @@ use super::schedule::Start;
 use crate::event::{ErrorInfo, Event, JournalEntry};
 use crate::providers::Contact;
 use crate::run::RunObserver;
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 
 /// How long an outage may last until the map ends.
@@ -54,7 +55,7 @@ pub enum MapEnd {
 
 #[derive(Debug)]
 struct Outage {
-    began: Instant,
+    began: RunningInstant,
     pause: Duration,
     next_try: Instant,
     /// The row that tries whether the provider is back.
@@ -95,7 +96,7 @@ impl OutageGate {
         }
         let (is_reached, limit) = (state.is_reached, self.limit_of(&state));
         let Some(outage) = &mut state.outage else { return Start::Now };
-        if now.duration_since(outage.began) >= limit {
+        if outage.began.elapsed() >= limit {
             let error = outage.error.take();
             state.end = Some(if is_reached { MapEnd::Outage } else { MapEnd::NeverReached(error) });
             return Start::Never;
@@ -109,7 +110,7 @@ impl OutageGate {
 
     /// Takes the events of a row that starts or continues.
     pub fn watch(self: &Arc<Self>) -> Arc<RowWatch> {
-        Arc::new(RowWatch { gate: Arc::clone(self), requested_at: Mutex::new(Instant::now()) })
+        Arc::new(RowWatch { gate: Arc::clone(self), requested_at: Mutex::new(now()) })
     }
 
     /// A row has ended because its provider failed. `contact` is what all requests to the provider have shown.
@@ -120,7 +121,7 @@ impl OutageGate {
         contact: Contact,
         error: Option<&ErrorInfo>,
     ) -> AfterFailure {
-        let requested_at = *watch.requested_at.lock().ignore_poison();
+        let (requested_at, outage_began) = *watch.requested_at.lock().ignore_poison();
         let mut state = self.lock();
         state.is_reached |= contact == Contact::Answered;
         if state.end.is_some() || state.last_reply.is_some_and(|last| last > requested_at) {
@@ -140,7 +141,7 @@ impl OutageGate {
             None => {
                 // The requests of rows that have failed at the same time began this long ago.
                 state.outage = Some(Outage {
-                    began: requested_at,
+                    began: outage_began,
                     pause: first_pause,
                     next_try: now + first_pause,
                     trying: None,
@@ -189,19 +190,23 @@ impl OutageGate {
     }
 }
 
+fn now() -> (Instant, RunningInstant) {
+    (Instant::now(), RunningInstant::now())
+}
+
 /// Takes the events of one row.
 #[derive(Debug)]
 pub struct RowWatch {
     gate: Arc<OutageGate>,
     /// When it last tried to reach the provider.
-    requested_at: Mutex<Instant>,
+    requested_at: Mutex<(Instant, RunningInstant)>,
 }
 
 impl RunObserver for RowWatch {
     fn event(&self, entry: &JournalEntry) {
         match &entry.event {
             Event::RequestStarted(_) | Event::Retrying(_) => {
-                *self.requested_at.lock().ignore_poison() = Instant::now();
+                *self.requested_at.lock().ignore_poison() = now();
             }
             Event::ReplyReceived(_) => {
                 let mut state = self.gate.lock();
@@ -229,6 +234,12 @@ mod tests {
         Arc::new(OutageGate::with_limit(Duration::from_secs(1_800)))
     }
 
+    fn pretend_it_began_earlier(gate: &OutageGate, seconds: u64) {
+        let mut state = gate.lock();
+        let outage = state.outage.as_mut().unwrap();
+        outage.began = outage.began.before(Duration::from_secs(seconds));
+    }
+
     fn failed(gate: &OutageGate, row: usize, watch: &RowWatch) -> AfterFailure {
         gate.row_failed(row, watch, Contact::Answered, None)
     }
@@ -250,7 +261,7 @@ mod tests {
         assert_eq!(gate.may_start(1), Start::Now);
         gate.row_ended(1);
         assert_eq!(gate.may_start(1), Start::Now, "it ended for another reason, such as a limit");
-        gate.lock().outage.as_mut().unwrap().began -= Duration::from_secs(1_800);
+        pretend_it_began_earlier(&gate, 1_800);
         assert_eq!(gate.may_start(2), Start::Never);
         assert_eq!(gate.end(), Some(MapEnd::Outage));
         assert_eq!(failed(&gate, 1, &second), AfterFailure::End);
@@ -276,7 +287,7 @@ mod tests {
             if reached {
                 failed(&gate, 1, &watch);
             }
-            gate.lock().outage.as_mut().unwrap().began -= Duration::from_secs(60);
+            pretend_it_began_earlier(&gate, 60);
             assert_eq!(gate.may_start(0) == Start::Never, !reached);
             assert_eq!(gate.end(), (!reached).then(|| MapEnd::NeverReached(Some(error.clone()))));
         }

@@ -22,7 +22,6 @@ use rmcp::service::{
 };
 use serde_json::{Map, Value};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::call_result;
@@ -40,6 +39,7 @@ use crate::process::bounded_output::as_shown;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
+use crate::running_clock::{RunningInstant, sleep, timeout};
 use crate::sandbox::{MAX_RESTARTS, Sandbox, TamperError};
 use crate::sync::IgnorePoison;
 use crate::text::sanitize;
@@ -119,7 +119,7 @@ pub struct StartLimits<'a> {
     /// A signal.
     pub stop: &'a CancellationToken,
     /// When the run's time is up.
-    pub deadline: Option<std::time::Instant>,
+    pub deadline: Option<RunningInstant>,
 }
 
 /// The servers that have started.
@@ -350,7 +350,7 @@ async fn try_to_start(
     };
     let (handler, failure, stray) = (RefusingHandler::new(&bounds), LastFailure::default(), StrayOutput::default());
     let link = Link { handler, program, bounds, failure, stray, names: OnceLock::new() };
-    let left = until.deadline.map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+    let left = until.deadline.map(RunningInstant::left);
     let (most, why) = match left.filter(|left| *left < START_TIMEOUT) {
         Some(left) => (left, ", and the run's time is up (`wall_clock`)"),
         None => (START_TIMEOUT, ""),
@@ -631,7 +631,7 @@ impl Connection {
                         () = &mut idle => break Err(timed_out(server, self.timeout)),
                         () = &mut total_timeout => break Err(timed_out(server, total)),
                         report = reports.recv() => if report.is_ok_and(|reported| reported == token) {
-                            idle.as_mut().reset(Instant::now() + self.timeout);
+                            idle.set(sleep(self.timeout));
                         },
                     }
                 };

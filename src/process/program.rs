@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
-use tokio::time::timeout;
 
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
 use super::spawn::{close_inherited_files, detach};
+use crate::running_clock::timeout;
 
 /// A program, and what it runs with.
 #[derive(Debug, Clone, Copy)]

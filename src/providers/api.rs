@@ -1,6 +1,6 @@
 //! The interface of providers: open a conversation, push messages, ask for replies.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Model;
 use crate::message::{Message, Reply, Usage};
+use crate::running_clock::RunningInstant;
 use crate::tools::ToolSpec;
 
 /// A source of replies, shared by all agents of a run that use it.
@@ -125,7 +126,7 @@ pub struct ReplyRequest {
     /// Whether an empty first reply is retried, and then an error, instead of the end of the conversation.
     pub requires_content: bool,
     /// The end of the run's time limit; no retry waits beyond it.
-    pub deadline: Instant,
+    pub deadline: RunningInstant,
     /// Whether another model can answer, so that waiting for this one for long makes no sense.
     pub has_fallback: bool,
 }

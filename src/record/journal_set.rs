@@ -42,7 +42,7 @@ impl JournalSet {
         &mut self,
         agent: &str,
         event: Event,
-        at: Timestamp,
+        (at, suspended_ms): (Timestamp, u64),
         faults: &FaultInjection,
     ) -> io::Result<JournalEntry> {
         if let Event::CallStarted(CallStarted { child: Some(child), .. }) = &event {
@@ -59,7 +59,7 @@ impl JournalSet {
             self.open.insert(agent.to_owned(), Journal::new(file, path, end)?);
         }
         let journal = self.open.get_mut(agent).ok_or(io::ErrorKind::NotFound)?;
-        let entry = JournalEntry { seq: journal.next_seq(), at, agent: agent.to_owned(), event };
+        let entry = JournalEntry { seq: journal.next_seq(), at, suspended_ms, agent: agent.to_owned(), event };
         journal.append(&entry, faults, self.key.as_ref())?;
         if matches!(&entry.event, Event::AgentFinished(finished) if finished.id == agent && agent != PARENT) {
             // Hundreds of subagents must not take hundreds of descriptors.

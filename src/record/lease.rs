@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{create_shared_file, open_file_in, open_for_update};
 use super::heartbeat::{BEAT, Heartbeat, MISSED_BEATS};
 use crate::error::{Error, TakenOver};
+use crate::running_clock::Suspensions;
 use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::is_local_filesystem;
 use crate::workspace::open_root::OpenRoot;
@@ -167,13 +168,23 @@ struct Counter {
     flushed: Mutex<FlushedLines>,
     /// Set when the run starts.
     clock: OnceLock<fn() -> Timestamp>,
+    /// For how long this process couldn't run since it has the lease.
+    suspensions: Suspensions,
+    /// The same in milliseconds, as the last event has it.
+    recorded_suspensions: AtomicU64,
 }
 
 impl Counter {
     /// Counts in the file.
     fn write(&self) -> io::Result<()> {
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let at = self.clock.get().map(|clock| clock()).or(self.last_seen);
+        // Without the time in which it couldn't run since the last event.
+        let not_running = self.suspensions.total_ms().saturating_sub(self.recorded_suspensions.load(Ordering::Relaxed));
+        let alive_until = |clock: &fn() -> Timestamp| {
+            let now = clock();
+            now.checked_sub(Duration::from_millis(not_running)).unwrap_or(now)
+        };
+        let at = self.clock.get().map(alive_until).or(self.last_seen);
         let file = self.lock_file();
         let Some(file) = &*file else { return Ok(()) };
         // In place and always of the same length, so nothing can be left over.
@@ -323,6 +334,8 @@ impl Lease {
             last_seen,
             flushed: Mutex::new(flushed),
             clock: OnceLock::new(),
+            suspensions: Suspensions::since_now(),
+            recorded_suspensions: AtomicU64::new(0),
         });
         let heartbeat = if is_remote {
             // Every write waits for the other machine, so leases don't wait for each other.
@@ -338,6 +351,13 @@ impl Lease {
     pub(super) fn start_clock(&self, clock: fn() -> Timestamp) {
         let _ = self.counter.clock.set(clock);
         let _ = self.counter.count();
+    }
+
+    /// For how long this process couldn't run since it has the lease, for an event that is recorded now.
+    pub(super) fn suspended_ms(&self) -> u64 {
+        let total = self.counter.suspensions.total_ms();
+        self.counter.recorded_suspensions.store(total, Ordering::Relaxed);
+        total
     }
 
     /// Keeps how many lines of an agent's journal are on the disk.

@@ -28,8 +28,9 @@ pub struct Overview {
 /// When a run was alive, as its journal tells.
 #[derive(Default)]
 struct RunTimes {
-    /// When each event happened, and when parts that were killed were last alive.
-    times: Vec<Timestamp>,
+    /// When each event happened, with how long its part of the run couldn't run before, and when parts that were killed were last
+    /// alive.
+    times: Vec<(Timestamp, Option<u64>)>,
     /// When the run was resumed.
     resumed: Vec<Timestamp>,
 }
@@ -65,7 +66,8 @@ pub fn read_overview(folder: &Path, holds_lock: bool) -> Option<Overview> {
     let mut remote = lease.filter(|lease| !lease.is_local());
     match status {
         RunStatus::Running => {
-            (row.ended_at, row.duration_ms) = (times.last_at(), times.running_ms(None));
+            // Its process says every second that it is alive.
+            (row.ended_at, row.duration_ms) = (times.last_at(), times.running_ms(last_alive));
             remote = None;
         }
         RunStatus::Interrupted => {
@@ -114,21 +116,21 @@ fn ended_row(result: RunResult) -> RunRow {
 
 impl RunTimes {
     fn add(&mut self, entry: &JournalEntry) {
-        self.times.push(entry.at);
+        self.times.push((entry.at, Some(entry.suspended_ms)));
         if let Event::Resumed(resumed) = &entry.event {
             self.resumed.push(entry.at);
-            self.times.extend(resumed.last_seen);
+            self.times.extend(resumed.last_seen.map(|at| (at, None)));
         }
     }
 
     /// When the last event happened.
     fn last_at(&self) -> Option<Timestamp> {
-        self.times.iter().max().copied()
+        self.times.iter().map(|(at, _)| *at).max()
     }
 
     /// The running time in milliseconds, without pauses. A run that was killed ran until it was last alive.
     fn running_ms(&self, last_alive: Option<Timestamp>) -> Option<u64> {
-        let times = self.times.iter().copied().chain(last_alive).collect();
+        let times = self.times.iter().copied().chain(last_alive.map(|at| (at, None))).collect();
         u64::try_from(running_time(times, &self.resumed).as_millis()).ok()
     }
 }

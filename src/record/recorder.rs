@@ -188,7 +188,7 @@ impl Recorder {
         } else {
             self.lock.check(&self.folder)?;
         }
-        let entry = journals.append(agent, event, at, &self.faults)?;
+        let entry = journals.append(agent, event, (at, self.lock.lease.suspended_ms()), &self.faults)?;
         if matches!(entry.event, Event::RunStarted(_)) {
             lock_mutex(&self.unstarted).take();
         }

@@ -159,7 +159,7 @@ fn first_over_limit<'a>(
     // The fallbacks that agents asked last.
     let mut fallbacks: HashMap<&str, Option<&str>> = HashMap::new();
     all.iter().find(|(agent, entry)| {
-        clock.advance(entry.at);
+        clock.advance(entry.at, entry.suspended_ms);
         if let Event::RequestStarted(asked) = &entry.event {
             fallbacks.insert(*agent, asked.model.as_deref());
         }

@@ -302,7 +302,7 @@ impl Sink for EventCollector {
         let events = agents.entry(agent.to_owned()).or_default();
         // Times aren't compared.
         let (seq, at) = (events.len() as u64 + 1, Timestamp::MIN);
-        events.push(JournalEntry { seq, at, agent: agent.to_owned(), event });
+        events.push(JournalEntry { seq, at, suspended_ms: 0, agent: agent.to_owned(), event });
         Ok(())
     }
 

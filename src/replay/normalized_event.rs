@@ -116,7 +116,10 @@ mod tests {
 
     fn numbered(events: impl IntoIterator<Item = Event>) -> Vec<JournalEntry> {
         let at = Timestamp::from_second(1).unwrap();
-        (1..).zip(events).map(|(seq, event)| JournalEntry { seq, at, agent: String::new(), event }).collect()
+        (1..)
+            .zip(events)
+            .map(|(seq, event)| JournalEntry { seq, at, suspended_ms: 0, agent: String::new(), event })
+            .collect()
     }
 
     fn shown(agent: &str, events: impl IntoIterator<Item = Event>) -> Vec<(u64, u32)> {

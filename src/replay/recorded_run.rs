@@ -150,8 +150,14 @@ impl RecordedRun {
         let (then, now) = (self.started.plan.agent(agent), plan.agent(agent));
         let was_aborted = self.was_aborted(agent);
         let mut entries = Vec::with_capacity(events.len());
-        for JournalEntry { seq, at, event, .. } in events {
-            let entry = |event| JournalEntry { seq: *seq, at: *at, agent: agent.to_owned(), event };
+        for JournalEntry { seq, at, suspended_ms, event, .. } in events {
+            let entry = |event| JournalEntry {
+                seq: *seq,
+                at: *at,
+                suspended_ms: *suspended_ms,
+                agent: agent.to_owned(),
+                event,
+            };
             let mut event = event.clone();
             match &mut event {
                 // A stopped agent has no end of its own, and the other agents run again.

@@ -221,9 +221,10 @@ impl ResumeState {
 
     /// How long the run has run, without pauses.
     pub fn elapsed(&self) -> Duration {
-        let mut times: Vec<Timestamp> = self.journals.values().flatten().map(|entry| entry.at).collect();
-        times.extend(self.resumes().filter_map(|(_, resumed)| resumed.last_seen));
-        times.extend(self.last_seen);
+        let entries = self.journals.values().flatten();
+        let mut times: Vec<_> = entries.map(|entry| (entry.at, Some(entry.suspended_ms))).collect();
+        let last_seen = self.resumes().filter_map(|(_, resumed)| resumed.last_seen);
+        times.extend(last_seen.chain(self.last_seen).map(|at| (at, None)));
         running_time(times, &self.resumed_at())
     }
 

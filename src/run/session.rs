@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -38,6 +38,7 @@ use crate::providers::{Model, Provider};
 use crate::record::{Recorder, WrittenFile};
 use crate::reports::html;
 use crate::reports::record_files::write_reports;
+use crate::running_clock::RunningInstant;
 use crate::sandbox::Tier;
 use crate::sandbox::protected_paths::{ProtectedPaths, Repositories};
 use crate::tools::ToolServers;
@@ -169,7 +170,7 @@ struct Running<'a> {
     past: Past,
     /// How long the run had run when this part of it began.
     elapsed: Duration,
-    begun: Instant,
+    begun: RunningInstant,
 }
 
 /// What the parts of a run before a resume have done.
@@ -206,7 +207,7 @@ impl<'a> Session<'a> {
         let RunPlaces { job_files, runs_folder, .. } = confinement.places().clone();
         let confined = confinement.for_record(&RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
         let elapsed = record.before.as_ref().map(ResumeState::elapsed).unwrap_or_default();
-        let begun = Instant::now();
+        let begun = RunningInstant::now();
         let servers = start_servers(&mut prepared, &confined, &backends, begun, elapsed, record.before.is_some());
         let servers = servers.await?;
         let elapsed = elapsed + begun.elapsed();
@@ -299,7 +300,7 @@ impl<'a> Session<'a> {
             tokio::spawn(async { tokio::task::spawn_blocking(html::compile_templates).await });
         }
         let Self { backends, servers, own_workspaces, protected, elapsed, .. } = self;
-        let begun = Instant::now();
+        let begun = RunningInstant::now();
         Ok(Running { backends, run, sink, servers, own_workspaces, protected, changes, past, elapsed, begun })
     }
 }
@@ -497,7 +498,7 @@ async fn start_servers(
     prepared: &mut Prepared<'_>,
     confined: &Confined,
     backends: &Backends<'_>,
-    begun: Instant,
+    begun: RunningInstant,
     elapsed: Duration,
     is_resumed: bool,
 ) -> Result<Option<Arc<Servers>>, Error> {
@@ -507,7 +508,7 @@ async fn start_servers(
         workspace: &prepared.plan.workspace.clone(),
         redactor: &prepared.secrets.redactor,
         stop: &backends.signals.stop,
-        deadline: time_limit.and_then(|limit| begun.checked_add(limit.saturating_sub(elapsed))),
+        deadline: time_limit.map(|limit| begun + limit.saturating_sub(elapsed)),
         is_offline: prepared.options.offline,
     };
     // They have the servers' answers.

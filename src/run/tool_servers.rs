@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +21,7 @@ use crate::process::{Environment, WITHHELD};
 use crate::providers::replay::Script;
 use crate::providers::{bypasses_proxy, read_identity};
 use crate::redaction::Redactor;
+use crate::running_clock::RunningInstant;
 use crate::tools::ToolDefinition;
 
 /// A server that is wanted, and the names of its tools in allowlists.
@@ -46,7 +46,7 @@ pub struct StartContext<'a> {
     /// Cancelled by a signal.
     pub stop: &'a CancellationToken,
     /// When the run's time is up.
-    pub deadline: Option<Instant>,
+    pub deadline: Option<RunningInstant>,
     /// Whether they get no network.
     pub is_offline: bool,
 }

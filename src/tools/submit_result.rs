@@ -1,7 +1,7 @@
 //! `submit_result`: how an agent returns data. It isn't granted by an allowlist; every agent with a result schema has it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -183,7 +183,7 @@ impl Tool for SubmitResult {
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let remaining = context.limits.deadline.end().saturating_duration_since(Instant::now());
+            let remaining = context.limits.deadline.end().left();
             self.check(input, VALIDATION_TIMEOUT.min(remaining)).await.map(|()| ACCEPTED.to_owned().into())
         })
     }

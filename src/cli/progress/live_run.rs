@@ -1,7 +1,7 @@
 //! What a run is doing and what it has used, from its events.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use indicatif::FormattedDuration;
@@ -14,6 +14,7 @@ use crate::pricing::Prices;
 use crate::providers::Model;
 use crate::reports::run_stats;
 use crate::run::ResumeState;
+use crate::running_clock::RunningInstant;
 use crate::text::{pluralize, truncate};
 
 /// The call id of a running check. The ids of providers are never empty.
@@ -31,7 +32,7 @@ pub(super) struct LiveRun {
     /// The fallbacks that agents ask now, by the agents' ids.
     fallbacks: HashMap<String, String>,
     prices: Prices,
-    started: Instant,
+    started: RunningInstant,
     /// How long the run ran before this process.
     elapsed_before: Duration,
     agents: IndexMap<String, LiveAgent>,
@@ -76,7 +77,7 @@ pub(super) struct LiveAgent {
     /// Its turn.
     pub(super) turn: u32,
     /// When its part in this process began.
-    pub(super) started: Instant,
+    pub(super) started: RunningInstant,
     used: Spent,
     /// What is reserved for a request that hasn't ended.
     reserved: Option<Spent>,
@@ -107,7 +108,7 @@ impl LiveRun {
             ),
             fallbacks: HashMap::new(),
             prices: prices.clone(),
-            started: Instant::now(),
+            started: RunningInstant::now(),
             elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
             agents: IndexMap::new(),
             used: Spent::NOTHING,
@@ -285,7 +286,7 @@ impl LiveAgent {
             id: id.to_owned(),
             description: String::new(),
             turn: 1,
-            started: Instant::now(),
+            started: RunningInstant::now(),
             used: Spent::NOTHING,
             reserved: None,
             running_calls: Vec::new(),

@@ -2,7 +2,7 @@
 //! ends.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use indicatif::{FormattedDuration, HumanDuration};
@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::reports::run_stats;
 use crate::run::{ResumeState, RunObserver, Signals};
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 use crate::text::{pluralize, truncate};
 
@@ -42,7 +43,7 @@ struct ShownMap {
     console: Console,
     total: usize,
     jobs: usize,
-    started: Instant,
+    started: RunningInstant,
     state: Mutex<MapState>,
     /// If stderr is a terminal.
     screen: Option<LiveScreen>,
@@ -67,7 +68,7 @@ struct MapState {
 
 struct ActiveRow {
     status: Arc<LiveRow>,
-    started: Instant,
+    started: RunningInstant,
 }
 
 /// Takes the events of a row.
@@ -90,7 +91,7 @@ impl MapProgress {
             console: env.console,
             total,
             jobs: start.jobs,
-            started: Instant::now(),
+            started: RunningInstant::now(),
             state: Mutex::default(),
             screen: is_live.then(|| {
                 let all = hidden_bar();
@@ -117,7 +118,7 @@ impl MapProgress {
         earlier: Option<&ResumeState>,
     ) -> Arc<dyn RunObserver> {
         let status = Arc::new(LiveRow(Mutex::new(LiveRun::new(plan, prices, earlier))));
-        let row = ActiveRow { status: Arc::clone(&status), started: Instant::now() };
+        let row = ActiveRow { status: Arc::clone(&status), started: RunningInstant::now() };
         self.shown.state().active.insert(id.to_owned(), row);
         status
     }

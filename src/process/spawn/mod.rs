@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -20,6 +20,7 @@ use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
+use crate::running_clock;
 use crate::sandbox::{HiddenPaths, MAX_RESTARTS, PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
 
@@ -167,7 +168,7 @@ impl ShellCommand<'_> {
         };
         let mut buffer = vec![0; 1 << 14];
         let deadline = self.limits.deadline.expired();
-        let timeout = tokio::time::sleep_until((Instant::now() + self.timeout).into());
+        let timeout = running_clock::sleep(self.timeout);
         tokio::pin!(deadline, timeout);
         // Not at once: most commands have ended before the first check.
         let first_check = tokio::time::Instant::now() + PROCESS_CHECK_INTERVAL;
@@ -192,7 +193,7 @@ impl ShellCommand<'_> {
                     }
                     is_terminating = true;
                     running.request_termination();
-                    timeout.as_mut().reset((Instant::now() + TERMINATION_GRACE).into());
+                    timeout.set(running_clock::sleep(TERMINATION_GRACE));
                 }
                 _ = process_check.tick() => if running.tree.has_more_than(self.max_processes) {
                     running.kill().await?;

@@ -24,7 +24,7 @@ async fn no_attempt_starts_after_the_deadline() {
         let body = dialect.error(429, "Slow down.").to_string();
         let busy = ScriptedResponse::new("429 x", "content-type: application/json\r\nretry-after: 5\r\n", &body);
         let server = ScriptedServer::start([busy, good(&*dialect)]).await;
-        let ask = ReplyRequest { deadline: Instant::now() + Duration::from_secs(3), ..request() };
+        let ask = ReplyRequest { deadline: RunningInstant::now() + Duration::from_secs(3), ..request() };
         let fault = prompted(&*dialect, &server.url).ask(ask, &RecordingObserver::default()).await.unwrap_err();
         assert_eq!((fault.kind, server.received().len()), (ProviderErrorKind::Failed, 1));
         assert!(fault.message.contains("the next try would start in 5.0 s"), "{}", fault.message);

@@ -12,7 +12,7 @@ mod reset;
 mod stale_connection;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -26,6 +26,7 @@ use crate::message::{Message, Reply, ToolResult, Usage, UserMessage};
 use crate::providers::assembler::{EventDecoder, ReplyAssembler};
 use crate::providers::transport::sse::Decoder;
 use crate::redaction::Redactor;
+use crate::running_clock::RunningInstant;
 use crate::tools::ToolSpec;
 
 /// The providers that talk to a server.
@@ -221,7 +222,7 @@ pub(super) fn request() -> ReplyRequest {
         max_tokens: 8000,
         tools_allowed: true,
         requires_content: true,
-        deadline: Instant::now() + Duration::from_secs(60),
+        deadline: RunningInstant::now() + Duration::from_secs(60),
         has_fallback: false,
     }
 }

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use super::*;
 use crate::diagnostic::Source;
@@ -7,6 +6,7 @@ use crate::message::{StopReason, Usage, UserMessage};
 use crate::providers::ProviderErrorKind;
 use crate::providers::{Model, Retry};
 use crate::redaction::Redactor;
+use crate::running_clock::RunningInstant;
 
 const TOUR: &str = r#"
 parent:
@@ -59,7 +59,7 @@ fn ask(conversation: &mut dyn Conversation, seen: &IgnoringObserver) -> Result<R
         max_tokens: 1,
         tools_allowed: true,
         requires_content: true,
-        deadline: Instant::now(),
+        deadline: RunningInstant::now(),
         has_fallback: false,
     };
     let answer = conversation.ask(ask, seen);

@@ -14,14 +14,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
 use reqwest::{Client, ClientBuilder, Response, Url};
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::Sleep;
 
 use crate::providers::api::{ProviderError, ProviderErrorKind};
 use crate::providers::transport::endpoint::Endpoint;
 use crate::providers::transport::key_command::IssuedKey;
 use crate::providers::transport::retry::FailedAttempt;
 use crate::providers::transport::transport_error::{classify_transport_error, root_cause};
+use crate::running_clock::{Elapsed, MIN_SLEEP, RunningInstant, timeout};
 
 /// The maximum size in bytes of a whole response.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
@@ -146,14 +146,13 @@ pub(crate) struct HttpResponse<'a> {
 struct IdleTimer {
     limit: Duration,
     /// When the last chunk arrived.
-    since: Instant,
+    since: RunningInstant,
     timer: Pin<Box<Sleep>>,
 }
 
 impl IdleTimer {
     fn new(limit: Duration) -> Self {
-        let since = Instant::now();
-        Self { limit, since, timer: Box::pin(sleep_until(since + limit)) }
+        Self { limit, since: RunningInstant::now(), timer: Box::pin(tokio::time::sleep(limit)) }
     }
 
     /// Waits for a chunk, or until the limit is reached.
@@ -163,16 +162,16 @@ impl IdleTimer {
             tokio::select! {
                 biased;
                 chunk = &mut chunk => {
-                    self.since = Instant::now();
+                    self.since = RunningInstant::now();
                     return Some(chunk);
                 }
                 () = &mut self.timer => {}
             }
-            let end = self.since + self.limit;
-            if Instant::now() >= end {
+            let left = (self.since + self.limit).left();
+            if left.is_zero() {
                 return None;
             }
-            self.timer.as_mut().reset(end);
+            self.timer.as_mut().reset(tokio::time::Instant::now() + left.max(MIN_SLEEP));
         }
     }
 }

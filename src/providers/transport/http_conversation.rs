@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
-use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::message::{Message, Reply};
 use crate::providers::api::{
@@ -28,6 +27,7 @@ use crate::providers::transport::rate_governor::Permit;
 use crate::providers::transport::retry::{FailedAttempt, RetryDecision, RetryPolicy, RetryState};
 use crate::providers::transport::sse::{Decoder, MAX_EVENT_BYTES, is_document};
 use crate::providers::transport::tls_probe::diagnose_closed_connection;
+use crate::running_clock::{RunningInstant, timeout, timeout_at};
 use crate::sync::IgnorePoison;
 
 /// How many times an empty reply is requested again.
@@ -337,7 +337,8 @@ impl<B: RequestEncoder> HttpConversation<B> {
         loop {
             let chunk = if assembler.is_complete() {
                 // The reply is complete: ignore a broken connection, and don't wait long.
-                let until = *until.get_or_insert_with(|| Instant::now() + self.shared.endpoint.trailing_timeout());
+                let until =
+                    *until.get_or_insert_with(|| RunningInstant::now() + self.shared.endpoint.trailing_timeout());
                 timeout_at(until, response.chunk()).await.ok().and_then(Result::ok).flatten()
             } else {
                 response.chunk().await?

@@ -1,7 +1,7 @@
 //! Decides whether and when a failed request is retried.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -11,6 +11,7 @@ use crate::providers::env_config::env_millis;
 use crate::providers::spec::ConnectContext;
 use crate::providers::transport::rate_governor::{RateGovernor, Throttle, random_fraction};
 use crate::providers::transport::rate_headers::{duration_from_secs, header_text};
+use crate::running_clock::RunningInstant;
 
 /// How many times a request is tried, not counting throttled ones, unless `providers.toml` says otherwise.
 const DEFAULT_TRIES: u32 = 6;
@@ -120,7 +121,7 @@ impl RetryPolicy {
             attempt: 0,
             failed: 0,
             deadline,
-            begun: Instant::now(),
+            begun: RunningInstant::now(),
             random: random_fraction,
         }
     }
@@ -133,8 +134,8 @@ pub(crate) struct RetryState {
     attempt: u32,
     /// How many of them failed for a reason other than throttling.
     failed: u32,
-    deadline: Instant,
-    begun: Instant,
+    deadline: RunningInstant,
+    begun: RunningInstant,
     random: fn() -> f64,
 }
 
@@ -142,7 +143,7 @@ impl RetryState {
     /// Starts an attempt. The time that the first one waited for the rate governor doesn't count.
     pub(crate) fn start_attempt(&mut self) {
         if self.attempt == 0 {
-            self.begun = Instant::now();
+            self.begun = RunningInstant::now();
         }
     }
 
@@ -169,7 +170,7 @@ impl RetryState {
         }
         let wait = bound.mul_f64((self.random)()).max(asked);
         let end = self.deadline.min(self.begun + self.policy.max_elapsed);
-        self.schedule(error, wait, end.saturating_duration_since(Instant::now()).min(MAX_WAIT))
+        self.schedule(error, wait, end.left().min(MAX_WAIT))
     }
 
     /// The retry after throttling or overload, after which the rate governor closed its gate for `wait`. Waiting makes
@@ -181,12 +182,12 @@ impl RetryState {
         &mut self,
         error: ProviderError,
         wait: Duration,
-        last_accepted: Option<Instant>,
+        last_accepted: Option<RunningInstant>,
     ) -> Result<Retry, ProviderError> {
         self.attempt += 1;
         let since = last_accepted.map_or(self.begun, |accepted| accepted.max(self.begun));
         let end = self.deadline.min(since + self.policy.max_elapsed);
-        self.schedule(with_default_hint(error), wait, end.saturating_duration_since(Instant::now()))
+        self.schedule(with_default_hint(error), wait, end.left())
     }
 
     fn tried(&self) -> String {
@@ -268,7 +269,7 @@ mod tests {
             max_tokens: 1,
             tools_allowed: true,
             requires_content: false,
-            deadline: Instant::now() + left,
+            deadline: RunningInstant::now() + left,
             has_fallback,
         })
     }
@@ -338,9 +339,9 @@ mod tests {
             assert_eq!((retry.attempt, retry.wait_ms), (attempt, 60_000));
         }
         // No request was accepted for half an hour.
-        tries.begun -= Duration::from_secs(30 * 60);
+        tries.begun = tries.begun.before(Duration::from_secs(30 * 60));
         assert!(tries.after_throttle(fault(), Duration::ZERO, None).is_err());
-        let just_now = Some(Instant::now());
+        let just_now = Some(RunningInstant::now());
         tries.after_throttle(fault(), Duration::from_secs(60), just_now).unwrap();
         let fault = tries.after_throttle(fault(), Duration::MAX, just_now).unwrap_err();
         assert!(
@@ -348,7 +349,7 @@ mod tests {
             "{}",
             fault.message
         );
-        tries.deadline = Instant::now() + Duration::from_secs(59);
+        tries.deadline = RunningInstant::now() + Duration::from_secs(59);
         assert!(tries.after_throttle(fault, Duration::from_secs(60), just_now).is_err());
     }
 
@@ -358,7 +359,7 @@ mod tests {
         for (has_fallback, waits) in [(false, true), (true, false)] {
             let mut tries = tries_of(100, HOUR, has_fallback);
             assert!(tries.after_throttle(fault(), Duration::from_secs(60), None).is_ok());
-            tries.begun -= Duration::from_secs(61);
+            tries.begun = tries.begun.before(Duration::from_secs(61));
             assert_eq!(tries.after_throttle(fault(), Duration::from_secs(60), None).is_ok(), waits);
         }
     }

@@ -8,7 +8,7 @@ mod turns;
 pub(crate) use self::dialect::{AnthropicDialect, new_assembler};
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ pub(super) fn request() -> ReplyRequest {
         max_tokens: 8000,
         tools_allowed: true,
         requires_content: true,
-        deadline: Instant::now() + Duration::from_secs(60),
+        deadline: crate::running_clock::RunningInstant::now() + Duration::from_secs(60),
         has_fallback: false,
     }
 }

@@ -28,6 +28,7 @@ use tokio::time::sleep_until;
 use crate::message::Usage;
 use crate::providers::transport::rate_headers;
 use crate::providers::transport::rate_headers::{LIMIT_COUNT, LimitReport, Unit};
+use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 
 /// The exponent of the longest backoff.
@@ -122,7 +123,7 @@ impl RateGovernor {
     }
 
     /// When the server last accepted a request.
-    pub(crate) fn last_accepted(&self) -> Option<Instant> {
+    pub(crate) fn last_accepted(&self) -> Option<RunningInstant> {
         self.state().last_accepted
     }
 
@@ -148,7 +149,8 @@ impl Permit {
         let now = Instant::now();
         state.apply_headers(now, self.number, &reported);
         if is_taken {
-            state.on_accepted(now, self.number);
+            state.last_accepted = Some(RunningInstant::now());
+            state.on_accepted(self.number);
         }
         drop(state);
         self.governor.changed.notify_waiters();
@@ -186,7 +188,7 @@ struct GovernorState {
     /// The requests in flight, by number, and when they were admitted.
     in_flight: BTreeMap<u64, Instant>,
     last_admitted: Option<Instant>,
-    last_accepted: Option<Instant>,
+    last_accepted: Option<RunningInstant>,
     has_replied: bool,
     closed_until: Option<Instant>,
     /// The number of closures since the server last accepted a request.
@@ -310,8 +312,7 @@ impl GovernorState {
         }
     }
 
-    fn on_accepted(&mut self, now: Instant, number: u64) {
-        self.last_accepted = Some(now);
+    fn on_accepted(&mut self, number: u64) {
         self.concurrency_limit += 1.0;
         // A request that was sent before the closure says nothing about the current state.
         if self.last_closure.as_ref().is_none_or(|closure| number > closure.number) {

@@ -184,7 +184,7 @@ fn run(mut server: Server, agents: usize, each: usize, is_governed: bool) -> Out
             Event::Head(agent, number) => {
                 if is_governed {
                     state.apply_headers(at(now), number, &headers[&number]);
-                    state.on_accepted(at(now), number);
+                    state.on_accepted(number);
                 }
                 events.push(Reverse((micros(now + server.latency.1), Event::End(agent, number))));
             }
@@ -297,7 +297,7 @@ fn the_backoff_doubles_until_a_request_is_accepted() {
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     let number = state.admit(now).unwrap();
-    state.on_accepted(now, number);
+    state.on_accepted(number);
     let number = state.admit(now + 10 * SECOND).unwrap();
     assert_eq!(state.on_throttle(now + 10 * SECOND, number, throttle(None), 1.0), SECOND);
 }
@@ -373,7 +373,7 @@ fn concurrency_is_reduced_after_a_rejection_until_requests_are_accepted_again() 
     numbers.iter().skip(9).for_each(|number| state.on_finished(*number));
     assert_eq!(state.admit(later), Ok(21));
     assert_eq!(state.admit(later + SECOND), Err(None));
-    state.on_accepted(later, 21);
+    state.on_accepted(21);
     assert_eq!(state.admit(later + SECOND), Ok(22));
 }
 
