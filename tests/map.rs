@@ -1556,12 +1556,27 @@ fn the_cost_of_a_row_that_was_killed_is_part_of_the_totals() {
     running.wait();
     let gathered = folder.legwork(&["gather", "runs/job/map-rows", "--format", "json"]).run();
     gathered.assert_code(75);
-    // Three answers of $0.0015; what the fourth request has cost isn't known.
+    // Three answers of $0.0015. What the fourth request has cost isn't known, so what was reserved for it counts.
     let totals = gathered.json();
-    assert_eq!((&totals["cost_usd"], &totals["rows_of_unknown_cost"]), (&json!(0.0045), &json!(0)), "{totals}");
-    assert_eq!(totals["usage"]["input_tokens"], 3_000);
     let reserved = totals["cut_off_requests"]["reserved_cost_usd"].as_f64().unwrap();
     assert!(totals["cut_off_requests"]["count"] == 1 && reserved > 0.04, "{totals}");
+    let cost = totals["cost_usd"].as_f64().unwrap();
+    assert!((cost - 0.0045 - reserved).abs() < 1e-6 && totals["rows_of_unknown_cost"] == 0, "{totals}");
+    assert!(totals["usage"]["input_tokens"].as_u64().unwrap() > 3_000, "{totals}");
+    // The list, the map's rows and its tables agree.
+    let unfinished = |name: &str| {
+        let lines = folder.read(&format!("runs/job/map-rows/{name}"));
+        lines.lines().find(|line| line.contains("unfinished")).map(ToOwned::to_owned)
+    };
+    let listed = folder.legwork(&["runs", "--format", "json"]).run().json();
+    assert_eq!((&listed["runs"][0]["cost_usd"], &listed["runs"][0]["usage"]), (&totals["cost_usd"], &totals["usage"]));
+    assert_eq!(listed["runs"][0]["cut_off_requests"], totals["cut_off_requests"]);
+    assert_eq!(crate::support::journal::list_error(&listed), None);
+    folder.legwork(&["runs"]).run().assert_stdout_contains("$0.0");
+    let shown = folder.legwork(&["show", "job/map-rows"]).run();
+    shown.assert_code(0).assert_stderr_contains("`legwork gather runs/job/map-rows` writes them again");
+    assert!(unfinished("results.csv").unwrap().contains(&format!(",{reserved},")));
+    assert!(unfinished("results.jsonl").unwrap().contains("\"state\":\"unfinished\""));
     // The figures of the next start contain it from the beginning to the end.
     let ended = folder.legwork(MAP).args(["--isolate", "none"]).anthropic(&server).run();
     ended.assert_code(0).assert_stderr_contains("reserved for 1 request that was cut off");

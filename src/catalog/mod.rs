@@ -15,7 +15,8 @@ use jiff::Timestamp;
 pub use self::prune::{KeepReason, PruneRules, Pruned, Selection, remove, remove_leftovers, select, update_latest};
 use crate::error::Error;
 use crate::event::{CutOffRequests, Usage};
-use crate::map::MapFolder;
+use crate::map::{MapFolder, read_unfinished_run};
+use crate::pricing::Prices;
 use crate::record::{
     MAP_FILE, ObservedLease, Overview, ROWS, RowKind, RunRow, RunStatus, folders, is_timestamp, read_overview,
 };
@@ -38,7 +39,7 @@ pub struct Entry {
 }
 
 /// Lists the records below the folder of all runs, newest first. Each map is one entry. `job` limits the list to one job.
-/// `now` is the end of runs that are still running. If runs are running or were killed on other machines, this takes as long as
+/// `now` is the end of maps that are still running. If runs are running or were killed on other machines, this takes as long as
 /// `observation`, after which a run that has given no sign of life counts as interrupted.
 ///
 /// # Errors
@@ -62,7 +63,7 @@ pub fn list(out: &Path, job: Option<&str>, now: Timestamp, observation: Duration
             if fs::symlink_metadata(folder.join(MAP_FILE)).is_ok() {
                 let rows = folders(&folder.join(ROWS)).filter_map(|row| {
                     let run = format!("{run}/{}", file_name(&row));
-                    read(&row, &name, run, RowKind::Row, now)
+                    read(&row, &name, run, RowKind::Row)
                 });
                 let mut listed = Vec::new();
                 for (entry, lease) in rows {
@@ -70,7 +71,7 @@ pub fn list(out: &Path, job: Option<&str>, now: Timestamp, observation: Duration
                     listed.push(entry);
                 }
                 entries.push(Entry { rows: listed, ..map_entry(&folder, &name, run) });
-            } else if let Some((entry, lease)) = read(&folder, &name, run, RowKind::Run, now) {
+            } else if let Some((entry, lease)) = read(&folder, &name, run, RowKind::Run) {
                 remote.extend(lease.map(|lease| (number, None, lease)));
                 entries.push(entry);
             }
@@ -84,9 +85,9 @@ pub fn list(out: &Path, job: Option<&str>, now: Timestamp, observation: Duration
                 None => &mut entries[number],
             };
             if lease.has_changed() {
-                *entry = match read(&entry.folder, &entry.row.job, entry.row.run.clone(), entry.row.kind, now) {
+                *entry = match read(&entry.folder, &entry.row.job, entry.row.run.clone(), entry.row.kind) {
                     Some((mut changed, Some(_))) => {
-                        changed.set_running(now);
+                        changed.set_running();
                         changed
                     }
                     Some((changed, None)) => changed,
@@ -110,13 +111,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Reads the record in a folder, if it is one. Also returns the lease of a process on another machine.
-fn read(
-    folder: &Path,
-    job: &str,
-    run: String,
-    kind: RowKind,
-    now: Timestamp,
-) -> Option<(Entry, Option<ObservedLease>)> {
+fn read(folder: &Path, job: &str, run: String, kind: RowKind) -> Option<(Entry, Option<ObservedLease>)> {
     let Overview { mut row, remote, sandbox, previous_attempt_of } = read_overview(folder, false)?;
     let name = file_name(folder);
     let is_previous_attempt = previous_attempt_of.is_some();
@@ -133,7 +128,7 @@ fn read(
     let mut entry =
         Entry { row, folder: folder.to_owned(), since, is_previous_attempt, sandboxes: Vec::new(), rows: Vec::new() };
     if entry.row.status == RunStatus::Running {
-        entry.set_running(now);
+        entry.set_running();
         // A run that is about to start has no event yet.
         entry.sandboxes.push(sandbox.unwrap_or_default());
     }
@@ -172,14 +167,31 @@ fn map_entry(folder: &Path, job: &str, run: String) -> Entry {
     Entry { row, folder, since, is_previous_attempt: false, sandboxes: Vec::new(), rows: Vec::new() }
 }
 
+/// Fills in what runs that haven't ended have used so far, with what was reserved for requests without an end, from their journals.
+pub fn read_unfinished(entries: &mut [Entry], prices: &Prices, now: Timestamp) {
+    for entry in entries {
+        if entry.row.kind == RowKind::Map {
+            read_unfinished(&mut entry.rows, prices, now);
+            entry.add_up(now);
+        } else if matches!(entry.row.status, RunStatus::Running | RunStatus::Interrupted) && entry.row.usage.is_none() {
+            entry.read_usage(prices);
+        }
+    }
+}
+
 impl Entry {
-    fn set_running(&mut self, now: Timestamp) {
+    fn read_usage(&mut self, prices: &Prices) {
+        let Some(found) = read_unfinished_run(&self.folder, &self.row.run_id, prices) else { return };
+        self.row.turns = Some(u64::from(found.turns));
+        self.row.tool_calls = Some(found.tool_calls);
+        self.row.usage = Some(found.usage);
+        self.row.cost_usd = found.cost_usd;
+        self.row.cut_off_requests = found.cut_off_requests;
+    }
+
+    fn set_running(&mut self) {
         let row = &mut self.row;
         row.status = RunStatus::Running;
-        // The time since the last event counts, too.
-        let last = row.ended_at.or(row.started_at);
-        let since = last.and_then(|last| u64::try_from(now.duration_since(last).as_millis()).ok());
-        row.duration_ms = since.map(|since| row.duration_ms.unwrap_or_default().saturating_add(since));
         (row.ended_at, row.exit_code, row.is_resumable) = (None, None, false);
     }
 

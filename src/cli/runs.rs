@@ -139,7 +139,9 @@ fn list(options: &RunsArgs, env: &CliEnv) -> Result<u8, Error> {
         options.outcome.is_empty() || options.outcome.iter().any(|outcome| entry.row.has_outcome(outcome))
     };
     let limit = options.limit.unwrap_or(usize::MAX);
-    let rows: Vec<_> = entries.into_iter().filter(is_wanted).take(limit).map(|entry| entry.row).collect();
+    let mut shown: Vec<Entry> = entries.into_iter().filter(is_wanted).take(limit).collect();
+    catalog::read_unfinished(&mut shown, env.prices()?, (env.clock)());
+    let rows: Vec<_> = shown.into_iter().map(|entry| entry.row).collect();
     let display = env.console.stdout_display();
     let table = RunTable::new(rows, std::io::stdout().is_terminal().then_some(display.width));
     env.console.print_formatted(&options.format, &reports::find(reports::RUN_LISTS, &options.format)(&table, display));

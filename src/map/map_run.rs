@@ -86,7 +86,7 @@ impl MapPlan {
         let deadline = RunDeadline::after(time);
         let cut_off = {
             let results = map.results.lock().ignore_poison();
-            (results.table().cut_off_requests(), results.table().open_cost_usd())
+            (results.table().cut_off_requests(), results.table().reserved().1)
         };
         let start = MapStart { rows: to_run.len(), jobs, budget: &map.budget, cut_off, deadline, signals };
         let output_ready = observer.map_started(&start)?;

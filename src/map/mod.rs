@@ -34,4 +34,5 @@ pub use self::map_plan::MapPlan;
 pub use self::map_run::{MapEnded, MapRest};
 pub use self::observer::{EndedRow, MapObserver, MapStart};
 pub use self::results::Results;
+pub use self::row_reading::read_unfinished_run;
 pub use self::workspaces::RowWorkspaces;

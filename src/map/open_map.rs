@@ -20,6 +20,7 @@ use super::workspaces::{RowWorkspaces, isolation_error};
 use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot};
 use crate::journal::RecordKey;
+use crate::pricing::round_usd;
 use crate::record::{create_job_dir, new_run_id};
 use crate::run::{CheckedJob, Host};
 use crate::text::pluralize;
@@ -68,7 +69,10 @@ impl OpenMap {
         let opened = folder.open().map_err(failed)?;
         let results = open_results(plan, job, host)?;
         let (usage, cost_usd, _) = results.table().totals();
-        budget.count_recorded(usage.total(), cost_usd).map_err(failed)?;
+        // The ledger has what other processes have reserved.
+        let (reserved_tokens, reserved_cost_usd) = results.table().reserved();
+        let (used, paid) = (usage.total().saturating_sub(reserved_tokens), (cost_usd - reserved_cost_usd).max(0.0));
+        budget.count_recorded(used, round_usd(paid)).map_err(failed)?;
         let (budget, results) = (Arc::new(budget), Mutex::new(results));
         Ok(Self { workspaces, budget, results, opened, path: folder.path.clone(), _held: held })
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::tables::{MapRow, ProblemKind, RowState, TableProblem};
 use crate::error::{other_format, previous_attempt_of};
-use crate::event::{CutOffRequests, ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Usage};
+use crate::event::{CutOffRequests, ErrorInfo, Event, JournalEntry, Outcome, PARENT, RequestStarted, RunModel, Usage};
 use crate::pricing::{Prices, round_usd};
 use crate::record::{Depth, REPORT_FILE, RecordQuery, RecordReading, RecordState, read_versioned};
 
@@ -91,13 +91,14 @@ pub(super) fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Pric
             RowReading::Row(Box::new(MapRow::ended(id, inputs, *result)), problem)
         }
         RecordState::Running | RecordState::Interrupted => {
+            used.count_open_request();
             let row = MapRow {
                 inputs: plan.map(|plan| plan.inputs).unwrap_or_default(),
                 turns: used.turns,
                 tool_calls: used.tool_calls,
                 usage: used.usage,
                 cost_usd: used.cost_usd.map(round_usd),
-                cut_off_requests: used.cut_off_requests(),
+                cut_off_requests: used.cut_off_requests,
                 started_at: start.map(|start| start.at),
                 ..MapRow::new(id, RowState::Unfinished)
             };
@@ -106,6 +107,14 @@ pub(super) fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Pric
             });
             RowReading::Row(Box::new(row), defect.or(torn).map(|why| (ProblemKind::Torn, why)))
         }
+    }
+}
+
+/// What a run that hasn't ended has used so far, as a row; `None` if it has ended, or its record tells nothing.
+pub fn read_unfinished_run(record: &Path, run_id: &str, prices: &Prices) -> Option<MapRow> {
+    match read_row(record, run_id, None, prices) {
+        RowReading::Row(row, _) if row.state == RowState::Unfinished && row.started_at.is_some() => Some(*row),
+        _ => None,
     }
 }
 
@@ -152,14 +161,14 @@ struct RunUse<'a> {
     turns: u32,
     tool_calls: u64,
     usage: Usage,
-    /// What the requests that were answered have cost; `None` if a price isn't known.
+    /// What the requests have cost, with what was reserved for those that were cut off; `None` if a price isn't known.
     cost_usd: Option<f64>,
     cut_off_requests: CutOffRequests,
     prices: &'a Prices,
     /// The agent whose journal is being read, the fallback that it asked last, and its open request.
     agent: String,
     fallback: Option<String>,
-    open: Option<CutOffRequests>,
+    open: Option<RequestStarted>,
 }
 
 impl<'a> RunUse<'a> {
@@ -177,11 +186,14 @@ impl<'a> RunUse<'a> {
         }
     }
 
-    /// The requests that have no answer.
-    fn cut_off_requests(&self) -> CutOffRequests {
-        let mut all = self.cut_off_requests;
-        all += self.open.unwrap_or_default();
-        all
+    /// Counts what was reserved for the open request, which has no end.
+    fn count_open_request(&mut self) {
+        let Some(request) = self.open.take() else { return };
+        let (tokens, cost) = (request.reserved_tokens, request.reserved_cost_usd);
+        self.cut_off_requests += CutOffRequests::one(tokens, cost);
+        let output_tokens = u64::from(request.max_tokens).min(tokens);
+        self.usage += Usage { input_tokens: tokens - output_tokens, output_tokens, ..Usage::default() };
+        self.cost_usd = self.cost_usd.zip(cost).map(|(before, reserved)| before + reserved);
     }
 
     /// Counts what a request of the agent has used.
@@ -202,15 +214,15 @@ impl<'a> RunUse<'a> {
     fn add(&mut self, model: &RunModel, entry: &JournalEntry) {
         if entry.agent != self.agent {
             self.agent.clone_from(&entry.agent);
-            self.cut_off_requests += self.open.take().unwrap_or_default();
+            self.count_open_request();
             self.fallback = None;
         }
         let is_parent = self.agent == PARENT;
         match &entry.event {
             Event::RequestStarted(request) => {
                 self.fallback.clone_from(&request.model);
-                let most = CutOffRequests::one(request.reserved_tokens, request.reserved_cost_usd);
-                self.cut_off_requests += self.open.replace(most).unwrap_or_default();
+                self.count_open_request();
+                self.open = Some(request.clone());
             }
             Event::CallStarted(_) => self.tool_calls += u64::from(is_parent),
             Event::Retrying(event) => self.count(model, event.retry.usage, entry.at),

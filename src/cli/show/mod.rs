@@ -12,11 +12,11 @@ use self::print::{print, write_failed};
 use super::arguments::RUN_HELP;
 use super::env::CliEnv;
 use super::gather::gather_error;
-use super::output::printable;
+use super::output::{printable, shell_quote};
 use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::{Error, Obstacle};
 use crate::event::{PARENT, is_agent_id};
-use crate::map::tables::map_rows;
+use crate::map::tables::{RowState, map_rows};
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
 use crate::reports::conversation_text::{Selection, Target, write_selection};
 use crate::reports::record_files::write_reports;
@@ -155,6 +155,11 @@ fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Res
     for (what, file) in [("table", "results.csv"), ("open", "report.html")] {
         let path = map.join(file);
         env.console.eprint(&format!("{:<7} {}", format!("{what}:"), printable(&path.to_string_lossy())));
+    }
+    if files.table.rows.iter().any(|row| row.state == RowState::Unfinished) {
+        let map = shell_quote(map);
+        let text = format!("Both are as the last process left them; `legwork gather {map}` writes them again.");
+        env.console.eprint(&printable(&text));
     }
     Ok(0)
 }

@@ -310,6 +310,8 @@ impl<'a> RowReader<'a> {
         let unseen = self.columns.only.iter().find(|name| !self.seen_columns.contains(*name));
         if let Some(name) = unseen.filter(|_| !self.first_names.is_empty()) {
             let names = self.first_names.join("`, `");
+            // Without it, rows lack a value and look alike.
+            self.findings.retain(|finding| !["duplicate-row-id", "missing-input"].contains(&finding.code));
             let message = format!("there is no column `{name}`, which --columns names");
             self.error("unknown-input", 0..0, message, format!("the columns are `{names}`"));
             self.has_wrong_columns = true;

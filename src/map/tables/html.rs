@@ -101,7 +101,6 @@ fn stats(table: &MapTable) -> Vec<(&'static str, String)> {
 /// The known cost of all rows with what was reserved for requests that were cut off, and how many rows have an unknown one.
 pub(super) fn total_cost(table: &MapTable) -> String {
     let (_, cost, unknown) = table.totals();
-    let cost = cost + table.open_cost_usd();
     let text = match unknown {
         0 => run_stats::estimated_cost(Some(cost)),
         _ if cost == 0.0 => run_stats::estimated_cost(None),

@@ -84,7 +84,7 @@ pub struct MapRow {
     pub usage: Usage,
     /// The estimated cost of the whole run in US dollars; null if it isn't known.
     pub cost_usd: Option<f64>,
-    /// The requests that were cut off; absent if there are none. If the run has ended, the tokens and the cost contain what was
+    /// The requests that were cut off, or are under way; absent if there are none. The tokens and the cost contain what was
     /// reserved for them.
     #[serde(default, skip_serializing_if = "CutOffRequests::is_none")]
     pub cut_off_requests: CutOffRequests,
@@ -428,10 +428,12 @@ impl MapTable {
         all
     }
 
-    /// What is reserved in US dollars for requests that were cut off, of rows that haven't ended: their cost doesn't contain it.
-    pub fn open_cost_usd(&self) -> f64 {
-        let open = self.rows.iter().filter(|row| row.outcome.is_none());
-        open.filter_map(|row| row.cut_off_requests.reserved_cost_usd).sum()
+    /// What is reserved for requests of rows that haven't ended: tokens and US dollars. It is part of the totals.
+    pub fn reserved(&self) -> (u64, f64) {
+        let open = self.rows.iter().filter(|row| row.outcome.is_none()).map(|row| row.cut_off_requests);
+        open.fold((0, 0.0), |(tokens, cost), row| {
+            (tokens.saturating_add(row.reserved_tokens), cost + row.reserved_cost_usd.unwrap_or_default())
+        })
     }
 
     /// The rows that didn't complete by their reasons, the most frequent reason first. Reasons that differ only in numbers are
