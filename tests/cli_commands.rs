@@ -424,3 +424,56 @@ fn completions_know_commands_options_runs_codes_and_models() {
     let completed = folder.program("bash", &["-c", &format!("{script}\n{line}")]).env("PROGRAMS", programs).run();
     completed.assert_code(0).assert_stdout("unknown-tool\n").assert_stderr("");
 }
+
+#[test]
+fn zsh_and_fish_know_runs_codes_models_and_outcomes() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", "model: replay/r.yaml\nparent: { prompt: Go., tools: [] }\n");
+    folder.write("r.yaml", "parent: [{ text: Done. }]\n");
+    let id = folder.legwork(&["run", "job.yaml"]).run().run_folder().result()["run_id"].as_str().unwrap().to_owned();
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_legwork")).parent().unwrap();
+    let has = |shell: &str, has_shell: &str, arguments: &dyn Fn(&str) -> Vec<String>| {
+        if !folder.program("sh", &["-c", has_shell]).run().exited_with(0) {
+            return crate::support::report_skipped(&format!("there is no {shell}"));
+        }
+        for (line, value) in [
+            ("legwork va", "validate"),
+            ("legwork show ", &format!("job/{id}")),
+            ("legwork show job/la", "job/latest"),
+            (&format!("legwork resume {}", &id[..10]), &id),
+            ("legwork explain unknown-to", "unknown-tool"),
+            ("legwork run job.yaml --model anthropic/claude-sonnet-5", "anthropic/claude-sonnet-5-5"),
+            ("legwork runs --outcome comp", "completed"),
+        ] {
+            let arguments = arguments(line);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+            let completed = folder.program(shell, &arguments).env("PATH", path).run();
+            completed.assert_code(0);
+            let values = completed.stdout.lines().map(|line| line.split('\t').next().unwrap_or_default());
+            assert!(values.clone().any(|known| known == value), "{shell}: {line}\n{}", completed.full_output());
+            // Values without a description have none in zsh either.
+            assert!(
+                !completed.stdout.lines().any(|line| line.trim_end().ends_with("--")),
+                "{}",
+                completed.full_output()
+            );
+        }
+    };
+    let fish = folder.legwork(&["completions", "fish"]).run().stdout;
+    has("fish", "command -v fish", &|line| {
+        ["--no-config", "-c"]
+            .map(ToOwned::to_owned)
+            .into_iter()
+            .chain([format!("{fish}\ncomplete -C '{line}'")])
+            .collect()
+    });
+    let zsh = folder.legwork(&["completions", "zsh"]).run().stdout;
+    has("zsh", "command -v zsh", &|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let words = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let stubs = "compdef() { :; }; compadd() { print -rl -- $values $descriptions; }; _files() { :; }";
+        let script = format!("{stubs}\n{zsh}\nwords=({words}); CURRENT=$#words; _legwork");
+        ["-f".to_owned(), "-c".to_owned(), script].into()
+    });
+}

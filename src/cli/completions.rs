@@ -11,7 +11,7 @@ use super::output::quote_word;
 use super::prices;
 use crate::error::Error;
 use crate::plan;
-use crate::record::{LATEST, MAP_FILE, ROWS, RUNS, folders};
+use crate::record::{LATEST, MAP_FILE, ROWS, RUNS, RunStatus, folders, is_timestamp};
 
 /// Options of `legwork completions`.
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,7 @@ _legwork() {
     for line in "${(@f)$(command legwork completions zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
         [[ -n $line ]] || continue
         values+=("${line%%$'\t'*}")
+        line=${line%$'\t'}
         descriptions+=("${line/$'\t'/  -- }")
     done
     if (( $#values )); then
@@ -205,6 +206,7 @@ fn values_of(argument: &Arg, typed: &str, words: &TypedWords<'_>, env: &CliEnv) 
             rules.sort();
             rules
         }
+        Some("OUTCOME") => plain(RunStatus::all().into_iter().map(RunStatus::name)),
         Some("MODEL") => plain(prices::model_names(env).into_iter()),
         _ => Vec::new(),
     }
@@ -223,6 +225,10 @@ fn runs(out: &Path, typed: &str) -> Vec<Candidate> {
             let is_map = folder.join(MAP_FILE).is_file();
             if is_map && typed.starts_with(&format!("{name}/")) {
                 found.extend(plain(folders(&folder.join(ROWS)).map(|row| format!("{name}/{}", file_name(&row)))));
+            }
+            // The start of a run's id names it, too.
+            if !typed.is_empty() && file_name(&folder).starts_with(typed) && is_timestamp(&file_name(&folder)) {
+                found.push((file_name(&folder), format!("a run of {job}")));
             }
             found.push((name, if is_map { "a map".to_owned() } else { String::new() }));
         }
