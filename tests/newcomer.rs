@@ -179,7 +179,8 @@ fn the_columns_of_rows_can_be_chosen() {
     // A digest alone says nothing.
     map("r.csv", &["--columns", "file"], "b").assert_code(0).assert_stderr_contains("(src/a.py) completed");
     map("r.csv", &["--ignore-columns", "size,owner"], "b").assert_code(0).assert_stderr_contains("1 ended before");
-    map("r.csv", &["--columns", "fil"], "c").assert_code(3).assert_stderr_contains("--columns names");
+    let wrong = map("r.jsonl", &["--columns", "fil"], "c");
+    wrong.assert_code(3).assert_stderr_contains("--columns names").assert_not_printed("same values");
     map("r.jsonl", &["--id", "nope"], "d").assert_code(3).assert_stderr_contains("`nope`, which --id names");
     map("r.jsonl", &["--id", "id"], "e").assert_code(0);
     let joined = folder.legwork(&["gather", "runs/x/b", "--rows", "r.csv", "--columns", "file", "--to", "t"]).run();
@@ -232,4 +233,63 @@ fn files_from_other_editors_are_read_or_refused_with_a_reason() {
     run(&folder, &["run", "jobs/x.yaml"]).assert_code(3).assert_stderr_contains("tab");
     folder.write("jobs/x.yaml", format!("{HEAD}parent:\nprompt: hi\ntools: []\n"));
     run(&folder, &["run", "jobs/x.yaml"]).assert_code(3).assert_stderr_contains("belongs under `parent`");
+}
+
+/// Each help can be followed as it is: it has the user's own words.
+#[test]
+fn the_help_about_a_first_job_has_the_users_own_words() {
+    let parent = "parent: { prompt: hi, tools: [bash] }\n";
+    for (job, help) in [
+        ("parent: { prompt: hi, tools: 'bash, read_file' }\n".to_owned(), "write `[ITEM, ITEM]`"),
+        ("parent:\n  prompt: hi\n  tools: bash, read_file\n".to_owned(), "a list is written `[bash, read_file]`"),
+        ("parent:\n  prompt: hi\n  tools: bash\n".to_owned(), "a list of one item is written `[bash]`"),
+        (format!("{parent}env: {{ FOO: bar, B: 1 }}\n"), "list the names, `env: [FOO, B]`"),
+        (
+            format!("{parent}mcp: {{ github: 'npx -y @scope/server' }}\n"),
+            "`github: { command: [npx, -y, \"@scope/server\"] }`",
+        ),
+        (format!("{parent}mcp: {{ docs: 'https://x.y/mcp' }}\n"), "`docs: { url: https://x.y/mcp }`"),
+        ("parent: { prompt: hi, tools: [mcp: github] }\n".to_owned(), "write `- { mcp: github, allow: [TOOL, ...] }`"),
+        (
+            format!("{parent}result: {{ summary: string }}\n"),
+            "`schema: { type: object, properties: { summary: { type: string } } }`",
+        ),
+        ("parent:\n  prompt: hi\n  tools: []\n  system: file: prompts/x.md\n".to_owned(), "`{ file: PATH }`"),
+        (format!("{parent}checks: [{{ name: a, run: b, timeout: 5 }}]\n"), "`5s`, `5m` or `5h`"),
+        (format!("{parent}checks: [{{ name: a, run: b, timeout: 5 minutes }}]\n"), "write it like this: `5m`"),
+        (
+            "inputs: { b: { type: boolean, default: yes } }\nparent: { prompt: '{{ inputs.b }}', tools: [] }\n"
+                .to_owned(),
+            "write `true` or `false`, or leave out the default",
+        ),
+    ] {
+        let folder = folder(&job);
+        folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains(help);
+    }
+    for (limits, help) in [
+        ("cost_usd: $2", "write it without the currency: 2"),
+        ("tokens: 2M", "write it in full: 2000000"),
+        ("tokens: 500k", "write it in full: 500000"),
+        ("wall_clock: 20 minutes", "write it like this: `20m`, or `none`"),
+    ] {
+        let folder = TestFolder::new();
+        let job = format!("model: anthropic/claude-sonnet-5-5\nlimits:\n  {limits}\n{JOB}");
+        folder.write("jobs/x.yaml", job);
+        folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains(help);
+    }
+    let folder = TestFolder::new();
+    folder
+        .write("jobs/x.yaml", format!("model: {{ provider: openai, model: gpt-5 }}\n{JOB}limits: {{ cost_usd: 1 }}\n"));
+    folder.legwork(&["validate"]).run().assert_code(3).assert_stdout_contains("`name: openai/gpt-5`");
+}
+
+/// Scripts are beside their jobs. `--model` is resolved from the current folder, `model` from the job's.
+#[test]
+fn a_script_that_is_beside_the_job_is_found_by_its_name() {
+    let folder = folder(JOB);
+    let ended = folder.legwork(&["run", "jobs/x.yaml", "--model", "replay/x.script.yaml"]).run();
+    ended.assert_code(3).assert_stderr_contains("did you mean `replay/jobs/x.script.yaml`?");
+    folder.write("jobs/x.yaml", format!("model: replay/jobs/x.script.yaml\n{JOB}"));
+    let ended = folder.legwork(&["run", "jobs/x.yaml"]).run();
+    ended.assert_code(3).assert_stderr_contains("did you mean `replay/x.script.yaml`?");
 }

@@ -23,13 +23,31 @@ pub(super) fn open_replay_source(path: &Path, job: Option<&Job>) -> Result<Scrip
     if path.is_dir() {
         return replies_of_record(path);
     }
-    let source = read_files::read_source(path).map_err(|finding| Error::Invalid(vec![finding]))?;
+    let source = read_files::read_source(path).map_err(|finding| {
+        Error::Invalid(vec![match near_source(path) {
+            Some(near) => finding.help(format!("did you mean `replay/{near}`?")),
+            None => finding,
+        }])
+    })?;
     let mut findings = lints::check_script(&source, job);
     findings.retain(|finding| finding.severity == Severity::Error);
     if !findings.is_empty() {
         return Err(Error::Invalid(findings));
     }
     Script::read(&source).map_err(Error::Invalid)
+}
+
+/// The script that is meant by a path without a file: scripts are beside their jobs, so `jobs/` is missing in the path, or is
+/// there twice because a job names its script from its own folder.
+fn near_source(path: &Path) -> Option<String> {
+    let (folder, name) = (path.parent()?, path.file_name()?.to_str()?);
+    if path.exists() {
+        None
+    } else if folder.join("jobs").join(name).is_file() {
+        Some(format!("jobs/{name}"))
+    } else {
+        (folder.file_name()? == "jobs" && folder.parent()?.join(name).is_file()).then(|| name.to_owned())
+    }
 }
 
 /// The recorded replies of a run, by agent.

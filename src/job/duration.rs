@@ -101,6 +101,24 @@ impl fmt::Display for Duration {
     }
 }
 
+/// What to write instead of a text that isn't a duration.
+pub(super) fn help(text: &str) -> String {
+    meant(text).map_or_else(|| HELP.to_owned(), |meant| format!("write it like this: `{meant}`"))
+}
+
+/// The duration that a text in words means, such as `20 minutes`.
+fn meant(text: &str) -> Option<Duration> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let (number, word) = text.split_at(digits);
+    let unit = match word.trim().to_ascii_lowercase().as_str() {
+        "s" | "sec" | "secs" | "second" | "seconds" => 's',
+        "m" | "min" | "mins" | "minute" | "minutes" => 'm',
+        "h" | "hr" | "hrs" | "hour" | "hours" => 'h',
+        _ => return None,
+    };
+    Duration::parse(&format!("{number}{unit}")).ok()
+}
+
 impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -112,7 +130,7 @@ impl<'de> Deserialize<'de> for Duration {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                Duration::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(HELP)))
+                Duration::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&help(text))))
             }
         }
         deserializer.deserialize_any(Text)

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde_json::json;
 
-use super::duration::{Duration, HELP, MAX_DURATION};
+use super::duration::{Duration, MAX_DURATION, help};
 use crate::yaml::{self, Spanned};
 
 /// A number, or `none`.
@@ -103,7 +103,8 @@ impl LimitValue for Duration {
 
     fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E> {
         let Unexpected::Str(text) = value else { return Err(E::invalid_type(value, &Self::EXPECTED)) };
-        Self::parse(text).map_err(|why| yaml::coded_error("bad-duration", why, Some(&format!("{HELP}, or `none`"))))
+        Self::parse(text)
+            .map_err(|why| yaml::coded_error("bad-duration", why, Some(&format!("{}, or `none`", help(text)))))
     }
 }
 

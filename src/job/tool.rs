@@ -100,7 +100,12 @@ fn server_entry<E: de::Error>(entries: &[(Spanned<String>, Node)]) -> Result<Too
     let value = |key: &str| entries.iter().find(|(name, _)| name.value == key).map(|(_, node)| node);
     let missing = |what: &str| yaml::coded_error("bad-tool-entry", what, Some(SERVER_HELP));
     let server = value(ToolEntry::SERVER_KEY).ok_or_else(|| missing("this entry names no tool server"))?;
-    let allow = value("allow").ok_or_else(|| missing("this entry lists no tools of the server: `allow` is missing"))?;
+    let allow = value("allow").ok_or_else(|| {
+        let name = server.text().unwrap_or("SERVER");
+        let help = format!("write `- {{ mcp: {name}, allow: [TOOL, ...] }}`");
+        let what = "this entry lists no tools of the server: `allow` is missing";
+        yaml::coded_error("bad-tool-entry", what, Some(&help))
+    })?;
     match (server.decode_nested(), allow.decode_nested()) {
         (Some(server), Some(allow)) => Ok(ToolEntry::Server(ServerEntry { server, allow })),
         _ => Err(missing("this entry for a tool server can't be read")),

@@ -15,6 +15,14 @@ const KEYS: &[ForeignNames] = &[
         &[
             "toolchoice",
             "paralleltoolcalls",
+            "logprobs",
+            "bestof",
+            "n",
+            "betas",
+            "jsonmode",
+            "stream",
+            "streaming",
+            "includepartialmessages",
             "topp",
             "topk",
             "frequencypenalty",
@@ -24,7 +32,18 @@ const KEYS: &[ForeignNames] = &[
             "modelreasoningsummary",
         ],
     ),
-    ("the model is set with `model`, limits with `limits`", &["settings", "modelkwargs", "modelkind"]),
+    (
+        "the model is set with `model`, limits with `limits`",
+        &[
+            "settings",
+            "modelsettings",
+            "generatecontentconfig",
+            "reviewmodel",
+            "functioncallingllm",
+            "modelkwargs",
+            "modelkind",
+        ],
+    ),
     (
         "the provider is part of the model's name: `model: PROVIDER/NAME`",
         &["provider", "providers", "modelprovider", "gooseprovider", "models"],
@@ -37,15 +56,48 @@ const KEYS: &[ForeignNames] = &[
         "write the models to use after it as an option of the model: `model: { name: PROVIDER/NAME, fallback: [PROVIDER/NAME] }`",
         &["fallbackmodel", "fallbackmodels", "fallbacks"],
     ),
-    ("a job file never holds a key: set it in the environment when you start the job", &["apikey", "apikeyhelper"]),
+    (
+        "a job file never holds a key: set it in the environment when you start the job",
+        &["githubtoken", "vault", "keyvault", "apikey", "apikeyhelper"],
+    ),
     (
         "a job can't name an endpoint: set it in the environment when you start the job",
         &["modelproviders", "baseurl", "endpoint", "apibase"],
+    ),
+    (
+        "an agent thinks as `thinking` of its model says: `model: { name: PROVIDER/NAME, thinking: low }`",
+        &["budgettokens", "thinkingbudget", "maxthinkingtokens", "planning", "planner", "maxreasoningattempts"],
+    ),
+    (
+        "how much a run may read and write is set by `limits: { tokens: 2000000 }`, how long an answer may be by `max_tokens` of an agent",
+        &["maxinputtokens"],
+    ),
+    (
+        "how often a run may ask is decided by the provider: legwork waits as its answers say, and `limits` holds for the whole run",
+        &["maxrpm", "ratelimits"],
+    ),
+    ("`network: none` is the default, and `network: open` lets tools reach the network", &["firewall"]),
+    ("bash is a tool of an agent: `tools: [bash]`", &["shell"]),
+    (
+        "a run leaves its record in `runs/`, or in `--out DIR`; what the job is to write is said in its prompt",
+        &["outputfile", "outputdir", "logfile"],
+    ),
+    (
+        "an image or a PDF is an input: `inputs: { NAME: { type: image } }`; other files are read by the agent",
+        &["images", "attachments", "imageurl"],
+    ),
+    (
+        "to run the job for many items, write them into a rows file and use `legwork map JOB --rows FILE`",
+        &["dataset", "data"],
     ),
     // Permissions and the sandbox.
     (
         "there are no permission prompts: an agent has exactly its `tools`",
         &[
+            "requestpermissions",
+            "manualapproval",
+            "canusetool",
+            "humaninput",
             "autoaccept",
             "confirmationmode",
             "security",
@@ -73,6 +125,8 @@ const KEYS: &[ForeignNames] = &[
     (
         "a job can't change its sandbox: use `--sandbox` when you start it",
         &[
+            "codeexecutionmode",
+            "codeexecutor",
             "runtime",
             "sandbox",
             "sandboxmode",
@@ -91,7 +145,16 @@ const KEYS: &[ForeignNames] = &[
     // Tools and servers.
     (
         "tool servers are declared under `mcp`",
-        &["extensions", "mcpscripts", "safeinputs", "plugins", "enabledplugins", "enableallprojectmcpservers"],
+        &[
+            "bashtools",
+            "strictmcpconfig",
+            "extensions",
+            "mcpscripts",
+            "safeinputs",
+            "plugins",
+            "enabledplugins",
+            "enableallprojectmcpservers",
+        ],
     ),
     (
         "there is no web tool: with `network: open`, `bash` can run `curl`; servers are declared under `mcp`",
@@ -104,11 +167,36 @@ const KEYS: &[ForeignNames] = &[
     // What starts a job, and what is around it.
     (
         "a job has no triggers and no schedule: cron or a CI workflow starts it with `legwork run`",
-        &["on", "trigger", "triggers", "schedule", "cron", "event", "events", "triggerrule", "stopafter"],
+        &[
+            "on",
+            "trigger",
+            "triggers",
+            "schedule",
+            "cron",
+            "event",
+            "events",
+            "triggerrule",
+            "slashcommand",
+            "applyto",
+            "paths",
+            "stopafter",
+        ],
     ),
     (
         "this belongs to the workflow that starts the job, such as one of GitHub Actions",
         &[
+            "runsonslim",
+            "app",
+            "lockforagent",
+            "checkforupdates",
+            "excludeagent",
+            "target",
+            "queue",
+            "deadline",
+            "priority",
+            "owner",
+            "assignee",
+            "assignto",
             "runson",
             "jobs",
             "needs",
@@ -134,6 +222,10 @@ const KEYS: &[ForeignNames] = &[
          `--set`; commands that must pass at the end are `checks`",
         &[
             "steps",
+            "prerun",
+            "graph",
+            "edges",
+            "startnode",
             "presteps",
             "poststeps",
             "nodes",
@@ -154,11 +246,28 @@ const KEYS: &[ForeignNames] = &[
     (
         "nothing is published by a job: let it return data (`result: { schema: ... }`), and publish `result.json` in the script \
          or workflow that starts it",
-        &["safeoutputs", "outputs", "threatdetection", "commit", "pullrequest", "createpullrequest", "addcomment"],
+        &[
+            "staged",
+            "branch",
+            "basebranch",
+            "commitmessage",
+            "upload",
+            "artifacts",
+            "slack",
+            "email",
+            "webhook",
+            "safeoutputs",
+            "outputs",
+            "threatdetection",
+            "commit",
+            "pullrequest",
+            "createpullrequest",
+            "addcomment",
+        ],
     ),
     (
         "write `limits: { wall_clock: 20m }`, with a unit",
-        &["timeoutminutes", "timeoutseconds", "timeoutms", "idletimeout", "walltimelimitseconds"],
+        &["maxexecutiontime", "timeoutminutes", "timeoutseconds", "timeoutms", "idletimeout", "walltimelimitseconds"],
     ),
     (
         "at most so many subagents run at once: `limits: { parallel_subagents: 4 }`; the rows of a map: `legwork map --jobs 4`",
@@ -169,6 +278,15 @@ const KEYS: &[ForeignNames] = &[
         "commands that must pass are `checks`; with `repairs: 2` the model gets their output and tries again; failed requests to the \
          provider are repeated without a key",
         &[
+            "guardrail",
+            "inputguardrails",
+            "outputguardrails",
+            "evaluation",
+            "judge",
+            "grader",
+            "rubric",
+            "metrics",
+            "score",
             "verify",
             "verification",
             "validators",
@@ -195,6 +313,14 @@ const KEYS: &[ForeignNames] = &[
             "finally",
             "onerror",
             "oncomplete",
+            "stepcallback",
+            "callback",
+            "postrun",
+            "teardown",
+            "cleanup",
+            "ontimeout",
+            "beforeagentcallback",
+            "aftermodelcallback",
             "hooks",
             "hook",
             "notify",
@@ -211,6 +337,11 @@ const KEYS: &[ForeignNames] = &[
     (
         "nothing is remembered between runs: let the agent write a file of the workspace, and name it in `context`",
         &[
+            "enablefilecheckpointing",
+            "knowledgesources",
+            "embedder",
+            "continue",
+            "forksession",
             "checkpointing",
             "memory",
             "cachememory",
@@ -232,6 +363,9 @@ const KEYS: &[ForeignNames] = &[
         &[
             "rule",
             "files",
+            "modelinstructionsfile",
+            "settingsources",
+            "documents",
             "contextfilename",
             "imports",
             "rules",
@@ -251,24 +385,69 @@ const KEYS: &[ForeignNames] = &[
     ),
     (
         "a secret is an input, `inputs: { NAME: { type: string, secret: true } }`, or the name of a variable in `env`",
-        &["secrets", "credentials"],
+        &["secretmasking", "secrets", "credentials"],
     ),
     (
         "date and folder are variables of templates: `{{ run.date }}`, `{{ workspace }}`",
-        &["adddate", "addenvironmentinfo"],
+        &["injectdate", "dateformat", "adddate", "addenvironmentinfo"],
     ),
     (
         "when a conversation outgrows the window is decided by `compaction`",
-        &["condenser", "numhistoryitems", "autocompact", "compact", "contextmanagement", "summarize"],
+        &[
+            "respectcontextwindow",
+            "truncation",
+            "summarization",
+            "includecontents",
+            "maxhistory",
+            "slidingwindow",
+            "window",
+            "condenser",
+            "numhistoryitems",
+            "autocompact",
+            "compact",
+            "contextmanagement",
+            "summarize",
+        ],
     ),
     (
         "a subagent hands back its summary: there are no handoffs; declare it under `subagents`, and give the parent `task`",
-        &["subagenttype", "process", "handoffs", "handoff", "allowdelegation", "crew", "team", "delegates"],
+        &[
+            "subagenttype",
+            "process",
+            "handoffdescription",
+            "asyncexecution",
+            "handoffs",
+            "handoff",
+            "allowdelegation",
+            "crew",
+            "team",
+            "delegates",
+        ],
     ),
-    ("write it into `system`", &["role", "goal", "backstory"]),
+    (
+        "write it into `system`",
+        &[
+            "personality",
+            "style",
+            "tone",
+            "language",
+            "locale",
+            "globalinstruction",
+            "usesystemprompt",
+            "examples",
+            "fewshot",
+            "samples",
+            "role",
+            "goal",
+            "backstory",
+        ],
+    ),
     (
         "the data that the job ends with is declared by `result: { schema: ... }`",
         &[
+            "outputkey",
+            "format",
+            "markdown",
             "outputschema",
             "jsonschema",
             "resultschema",
@@ -308,6 +487,10 @@ const KEYS: &[ForeignNames] = &[
             "welcomemessage",
             "conversationstarters",
             "initialprompt",
+            "welcomeprompt",
+            "hidden",
+            "tui",
+            "infer",
             "background",
             "userinvocable",
             "disablemodelinvocation",
@@ -321,6 +504,11 @@ const KEYS: &[ForeignNames] = &[
         "this is no part of a job; remove it",
         &[
             "versionrequired",
+            "log",
+            "executable",
+            "pathtoclaudecodeexecutable",
+            "private",
+            "resettoolchoice",
             "logging",
             "loglevel",
             "debug",
@@ -356,6 +544,9 @@ const TOOLS: &[ForeignNames] = &[
         "there is no web tool; with `network: open`, `bash` can run `curl`",
         &[
             "fetch",
+            "websearchpreview",
+            "opensimplebrowser",
+            "web",
             "webfetch",
             "websearch",
             "googlewebsearch",
@@ -367,6 +558,7 @@ const TOOLS: &[ForeignNames] = &[
             "curl",
             "browser",
             "browseraction",
+            "computerusepreview",
             "computeruse",
             "computer",
             "playwright",
@@ -381,6 +573,13 @@ const TOOLS: &[ForeignNames] = &[
     (
         "nobody is asked during a run; remove it",
         &[
+            "requestpermissions",
+            "planmoderespond",
+            "messageuser",
+            "senduserinput",
+            "sendusermessage",
+            "reportintent",
+            "pushnotification",
             "askuser",
             "askuserquestion",
             "askfollowupquestion",
@@ -404,11 +603,28 @@ const TOOLS: &[ForeignNames] = &[
     ),
     (
         "nothing is remembered between runs: write a file of the workspace, and name it in `context`",
-        &["memory", "savememory", "remember", "recall", "cachememory", "updatememory"],
+        &[
+            "storememory",
+            "repomemory",
+            "chatrecall",
+            "memory",
+            "savememory",
+            "remember",
+            "recall",
+            "cachememory",
+            "updatememory",
+        ],
     ),
     (
         "a command ends with its call, so there is nothing to read or stop; remove it",
         &[
+            "stopbash",
+            "readbash",
+            "writebash",
+            "wait",
+            "sleep",
+            "terminallastcommand",
+            "terminalselection",
             "bashoutput",
             "killshell",
             "killbash",
@@ -432,6 +648,20 @@ const TOOLS: &[ForeignNames] = &[
     (
         "tools of a server: declare it under `mcp`, and write `- { mcp: SERVER, allow: [TOOL] }`",
         &[
+            "githubmcpserver",
+            "listmcpresourcestool",
+            "readmcpresourcetool",
+            "loadmcpdocumentation",
+            "serena",
+            "openapi",
+            "sql",
+            "sqlquery",
+            "query",
+            "database",
+            "safeinputs",
+            "fetchpullrequest",
+            "hostedtool",
+            "idegetdiagnostics",
             "github",
             "gitlab",
             "slack",
@@ -457,6 +687,7 @@ const TOOLS: &[ForeignNames] = &[
     (
         "an answer is the last text, without a tool; data is declared by `result: { schema: ... }`",
         &[
+            "recipefinaloutput",
             "finish",
             "done",
             "finalanswer",
@@ -470,11 +701,13 @@ const TOOLS: &[ForeignNames] = &[
     ),
     (
         "nothing is published by a job: let it return data (`result: { schema: ... }`)",
-        &["safeoutputs", "createissue", "createpullrequest", "addcomment"],
+        &["safeoutputs", "sendemail", "sendslack", "email", "createissue", "createpullrequest", "addcomment"],
     ),
     (
         "files are deleted, moved and copied by commands: use `bash`",
         &[
+            "removefile",
+            "makedirectory",
             "deletefile",
             "delete",
             "movefile",
@@ -506,6 +739,15 @@ const TOOLS: &[ForeignNames] = &[
             "diff",
             "gh",
             "script",
+            "runtasks",
+            "runnotebooks",
+            "findtestfiles",
+            "testsynctool",
+            "date",
+            "time",
+            "calculator",
+            "math",
+            "createnewworkspace",
             "runtests",
             "testfailure",
             "lint",
@@ -529,6 +771,8 @@ const TOOLS: &[ForeignNames] = &[
     (
         "search with `grep` and `glob`, or let a subagent do it with `task`",
         &[
+            "listcodeusages",
+            "searchresults",
             "semanticsearch",
             "codesearch",
             "symbolsearch",
@@ -539,18 +783,80 @@ const TOOLS: &[ForeignNames] = &[
             "astgrep",
         ],
     ),
-    ("skills are declared under `skills`", &["skill", "activateskill", "invokeskill", "slashcommand"]),
+    (
+        "skills are declared under `skills`",
+        &[
+            "skill",
+            "useskill",
+            "loadskill",
+            "runslashcommand",
+            "fetchinstructions",
+            "fetchrules",
+            "newrule",
+            "activateskill",
+            "invokeskill",
+            "slashcommand",
+        ],
+    ),
     (
         "a subagent hands back its summary, and agents send each other nothing else; delegate with `task`",
-        &["sendmessage", "sendinput", "waitagent", "closeagent", "teamcreate", "tasklist", "taskget"],
+        &[
+            "teamdelete",
+            "resumeagent",
+            "readagent",
+            "listagents",
+            "backgroundagents",
+            "sendmessage",
+            "sendinput",
+            "waitagent",
+            "closeagent",
+            "teamcreate",
+            "tasklist",
+            "taskget",
+        ],
     ),
     (
         "each agent has exactly the tools that are listed, so there is nothing to search; remove it",
-        &["toolsearch", "extensionmanager"],
+        &["platformsearchavailableextensions", "extensions", "toolsearch", "extensionmanager"],
     ),
-    ("a job has no schedule: cron or a CI workflow starts it", &["croncreate", "platformmanageschedule"]),
-    ("whether an agent has a copy of its own is set by `workspace: own` of a subagent", &["enterworktree"]),
-    ("when a conversation outgrows the window is decided by `compaction`", &["condense", "compact"]),
+    (
+        "a job has no schedule: cron or a CI workflow starts it",
+        &[
+            "crondelete",
+            "cronlist",
+            "remotetrigger",
+            "schedulewakeup",
+            "workflow",
+            "croncreate",
+            "platformmanageschedule",
+        ],
+    ),
+    (
+        "whether an agent has a copy of its own is set by `workspace: own` of a subagent",
+        &["exitworktree", "enterworktree"],
+    ),
+    (
+        "when a conversation outgrows the window is decided by `compaction`",
+        &["condensationrequest", "condense", "compact"],
+    ),
+    (
+        "legwork has no tool for it; remove it",
+        &[
+            "reportbug",
+            "clihelp",
+            "getinternaldocs",
+            "fetchcopilotclidocumentation",
+            "vscodeapi",
+            "getvscodeapi",
+            "vscode",
+            "new",
+            "creatediagram",
+            "generateexplanation",
+            "modelpicker",
+            "invalid",
+            "showfile",
+        ],
+    ),
     ("images are inputs of type `image`", &["viewimage", "imagegeneration", "generateimage", "readimage"]),
 ];
 
@@ -564,18 +870,20 @@ pub(super) fn help_for_tool(name: &str) -> Option<String> {
         ));
     }
     // `github/get_issue` and `github.get_issue`, as some programs write tools of servers, and `@server`.
-    let of_server = name.strip_prefix('@').map(|server| (server, "TOOL")).or_else(|| name.split_once(['/', '.']));
+    let of_server = name.strip_prefix('@').map(|server| (server, "TOOL"));
+    let of_server = of_server.or_else(|| name.split_once(['/', '.'])).or_else(|| name.split_once("__"));
+    let known = help_in(TOOLS, name).map(str::to_owned);
     let is_word = |word: &str| {
         !word.is_empty()
             && word.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '*'))
     };
-    if let Some((server, tool)) = of_server.filter(|(server, tool)| is_word(server) && is_word(tool) && *server != "*")
-    {
+    let of_server = of_server.filter(|(server, tool)| is_word(server) && is_word(tool) && *server != "*");
+    if let (None, Some((server, tool))) = (&known, of_server) {
         return Some(format!(
             "if it is a tool of a server, write `- {{ mcp: {server}, allow: [{tool}] }}`, and declare the server under `mcp`"
         ));
     }
-    help_in(TOOLS, name).map(str::to_owned)
+    known
 }
 
 fn help_in(table: &[ForeignNames], name: &str) -> Option<&'static str> {
@@ -610,13 +918,20 @@ mod tests {
     fn the_names_of_other_programs_lead_somewhere() {
         let tools = "activate_skill delete_file git_diff run_tests semantic_search SendMessage ToolSearch CronCreate condense \
                      fetch_webpage switch_mode getTerminalOutput github_repo @github github/get_issue github.get_issue lsp \
-                     execute_ipython_cell container.exec call_agent create_plan read_multiple_files file_editor mkdir npm";
+                     execute_ipython_cell container.exec call_agent create_plan read_multiple_files file_editor mkdir npm \
+                     ExitWorktree ReadMcpResourceTool ScheduleWakeup SendUserMessage wait resume_agent grep_files \
+                     request_permissions generalist search_and_replace use_subagents multi_replace_string_in_file web_search_preview \
+                     todo__todo_write chatrecall report_intent stop_bash update_todo sql openapi serena remove_file";
         for name in tools.split_whitespace() {
             assert!(help_for_tool(name).is_some() || tool_for_alias(name).is_some(), "{name}");
         }
+        assert!(help_for_tool("files__list_all").unwrap().contains("{ mcp: files, allow: [list_all] }"));
         assert!(help_for_tool("github/get_issue").unwrap().contains("{ mcp: github, allow: [get_issue] }"));
         let keys = "recipe extends include stop_conditions dry_run tests output_schema core_tools model_providers runtime rule \
-                    while skip verify finally log_level tool_choice subagent_type model_reasoning_effort autoAccept condenser";
+                    while skip verify finally log_level tool_choice subagent_type model_reasoning_effort autoAccept condenser \
+                    github-token manual-approval staged firewall max_iter max_execution_time respect_context_window \
+                    planning step_callback guardrail output_file output_key budget_tokens settingSources examples branch \
+                    slack attachments dataset truncation markdown shell evaluation";
         for name in keys.split_whitespace() {
             assert!(help_for_key(name).is_some() || keys_for_alias(name).next().is_some(), "{name}");
         }

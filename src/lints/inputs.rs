@@ -38,6 +38,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 (InputType::String, ..) if input.choices.is_some() => {
                     finding.help("use a value of the enum, or add this one to it")
                 }
+                (InputType::Boolean, ..) => finding.help("write `true` or `false`, or leave out the default"),
                 _ => finding.help(format!("write {}, or leave out the default", with_article(kind.noun()))),
             });
         }

@@ -41,7 +41,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
         ],
     ),
     ("tools", &["allowed_tools", "core_tools", "toolsets", "toolset", "functions", "capabilities"]),
-    ("max_turns", &["max_iterations", "max_steps", "max_rounds", "turns", "turn_limit", "step_limit"]),
+    ("max_turns", &["max_iterations", "max_steps", "max_rounds", "turns", "turn_limit", "step_limit", "max_iter"]),
     ("max_tokens", &["max_output_tokens", "max_completion_tokens"]),
     ("description", &["when_to_use"]),
     ("returns", &["result", "output"]),

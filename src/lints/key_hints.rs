@@ -1,6 +1,7 @@
 //! Hints for the YAML reader about the keys of a job file: the ranges of numbers, and where misplaced keys belong.
 
 use crate::job::{MAX_CONTEXT_BYTES, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::text::truncate::ellipsize;
 use crate::yaml::{ErrorDetail, FormatHints, Node, NodeKind};
 
 use super::foreign_names::help_for_key;
@@ -30,6 +31,20 @@ fn complete_error(node: &Node, error: &mut ErrorDetail) {
                 NodeKind::Integer(_) if is_window => error.help = Some(WINDOW_HELP.to_owned()),
                 NodeKind::String(_) if matches!(path[..], ["mcp", _, "command"]) => {
                     error.help = Some(format!("write each word as an item: `{}`", server_command(node)));
+                }
+                NodeKind::String(_) if matches!(path[..], ["mcp", _]) => {
+                    let form = match node.as_str() {
+                        Some(url) if url.starts_with("http://") || url.starts_with("https://") => format!("url: {url}"),
+                        _ => server_command(node),
+                    };
+                    error.help = Some(format!("write it in this form: `{}: {{ {form} }}`", path[1]));
+                }
+                NodeKind::Mapping if path == ["env"] => {
+                    let names: Vec<Node> = node.entries().map(|(name, _)| name).take(MAX_ENTRIES).collect();
+                    let names: Vec<&str> = names.iter().filter_map(Node::text).collect();
+                    let names = ellipsize(&names.join(", "), 200);
+                    error.help =
+                        Some(format!("list the names, `env: [{names}]`: the values come from the environment"));
                 }
                 // A text may be meant as the only item of a list, which the help shows.
                 NodeKind::String(_) if matches!(path[..], ["env"] | [.., "tools"]) => {}
@@ -79,8 +94,16 @@ fn server_command(command: &Node) -> String {
     let args = command.parent().and_then(|server| server.get("args"));
     let args: Vec<Node> = args.iter().flat_map(Node::items).collect();
     let words = command.as_str().unwrap_or("PROGRAM").split_whitespace();
-    let words: Vec<&str> = words.chain(args.iter().filter_map(Node::text)).collect();
+    let words: Vec<String> = words.chain(args.iter().filter_map(Node::text)).map(list_item).collect();
     format!("command: [{}]", words.join(", "))
+}
+
+/// A word as an item of a list in brackets: in quotes unless it is certainly plain.
+fn list_item(word: &str) -> String {
+    let is_plain = word.starts_with(|first: char| first.is_ascii_alphabetic() || matches!(first, '/' | '.' | '-'))
+        && word.len() > 1
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./@=+~".contains(&byte));
+    if is_plain { word.to_owned() } else { serde_json::Value::from(word).to_string() }
 }
 
 /// What to do about a key of a server that other programs have.
@@ -197,7 +220,25 @@ fn complete_unknown_key(key: &Node, error: &mut ErrorDetail) {
         error.fix = None;
         return;
     }
+    if let ["result"] | ["subagents", _, "returns"] = mapping.path()[..]
+        && mapping.get("schema").is_none()
+    {
+        let form = format!("schema: {{ type: object, properties: {{ {name}: {{ type: string }} }} }}");
+        error.help = Some(format!("the fields of the data are declared by a JSON Schema: `{form}`"));
+        error.fix = None;
+        return;
+    }
     let Some(level) = level_of(&mapping) else { return };
+    if level == KeyLevel::Model && mapping.get("name").is_none() && ["model", "id"].contains(&fold_key(name).as_str()) {
+        let provider = mapping.get("provider").and_then(|provider| provider.as_str().map(ToOwned::to_owned));
+        let provider = provider.unwrap_or_else(|| "PROVIDER".to_owned());
+        let model =
+            key.parent().and_then(|model| model.get(name)).and_then(|model| model.as_str().map(ToOwned::to_owned));
+        let model = model.filter(|model| !model.contains('/')).unwrap_or_else(|| "NAME".to_owned());
+        error.help = Some(format!("its name here is `name`: `name: {provider}/{model}`"));
+        error.fix = None;
+        return;
+    }
     if follows_empty_block(&mapping, key) {
         error.help = Some("if it is a line of the text above it, indent it deeper than that text's key".to_owned());
         error.fix = None;

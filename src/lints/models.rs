@@ -125,9 +125,7 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
         // Most servers with this API have their own models.
         return None;
     }
-    // Of the versions of a model, the newest that is still there.
-    let family = family_of(&model.name);
-    let newest = known.iter().copied().find(|name| family_of(name) == family && find_retirement(name).is_none());
+    let newest = newest_of_family(&model.name, &known, |name| find_retirement(name).is_none());
     let near = match newest.filter(|_| !is_certain) {
         Some(name) => Some(Suggestion { name, is_certain: false }),
         None => near,
@@ -142,6 +140,17 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
     })
 }
 
+/// Of the versions of a model, the newest that is still there. `known` has the newest first. Where all are older than the one that
+/// is asked for, a shorter family may have that one: `gpt-5-turbo` is `gpt-5.5` rather than `gpt-4-turbo`.
+fn newest_of_family<'a>(name: &str, known: &[&'a str], is_there: impl Fn(&str) -> bool) -> Option<&'a str> {
+    let family = family_of(name);
+    let newest = |family: &str| known.iter().copied().find(|known| family_of(known) == family && is_there(known));
+    let is_new = |known: &&str| version_of(known).first() >= version_of(name).first();
+    let own = newest(&family);
+    let shorter = || family.rsplit_once('-').and_then(|(shorter, _)| newest(shorter));
+    own.filter(is_new).or_else(|| shorter().filter(is_new)).or(own)
+}
+
 /// The numbers in a model's name, without dates.
 fn version_of(name: &str) -> Vec<u64> {
     let numbers = name.split(|letter: char| !letter.is_ascii_digit()).filter(|digits| digits.len() < 4);
@@ -151,7 +160,9 @@ fn version_of(name: &str) -> Vec<u64> {
 /// A model's name without its version and date.
 fn family_of(name: &str) -> String {
     let parts = name.split(['-', ' ', '_']);
-    let words = parts.filter(|part| !part.starts_with(|letter: char| letter.is_ascii_digit()));
+    let is_version =
+        |part: &&str| part.starts_with(|letter: char| letter.is_ascii_digit()) || ["latest", "preview"].contains(part);
+    let words = parts.filter(|part| !is_version(part));
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
@@ -294,6 +305,9 @@ mod tests {
             ("gemini/gemini-2.5-prooo", "gemini-2.5-pro"),
             ("anthropic/claude-opus-9", "claude-opus-5"),
             ("anthropic/claude-sonet-5-5", "claude-sonnet-5-5"),
+            ("anthropic/claude-sonnet-latest", "claude-sonnet-5"),
+            ("openai/gpt-5-turbo", "gpt-5."),
+            ("openai/gpt-7", "gpt-5."),
         ] {
             let model = model_argument(name, &UserServers::default()).unwrap();
             let source = Source::new("job.yaml", format!("\"{name}\""));

@@ -69,12 +69,16 @@ impl NodeDeserializer<'_> {
                 "a space is missing after the `-`: write `- item`"
             }
             ("a list", _) if !plain.is_empty() && plain.len() < 40 => {
-                return (format!("a list of one item is written `[{plain}]`"), None);
+                let what = if plain.contains(',') { "a list" } else { "a list of one item" };
+                return (format!("{what} is written `[{plain}]`"), None);
             }
             ("a list", NodeKind::Mapping) => "start each item with `- `",
             ("a list", _) => "write `[ITEM, ITEM]`, or `[]` for an empty one",
             ("a mapping", NodeKind::List) => "write `key: value` lines without a `-`",
             ("a mapping", _) => "write `key: value` lines, indented below it",
+            (_, NodeKind::Integer(_)) if expected.starts_with("a duration") => {
+                return (format!("write it with a unit: `{plain}s`, `{plain}m` or `{plain}h`"), None);
+            }
             _ => return (format!("write {expected}"), None),
         };
         (help.to_owned(), None)
@@ -117,6 +121,21 @@ fn one_of(names: &[&str]) -> String {
     names.rsplit_once(", ").map_or(names.clone(), |(rest, last)| format!("{rest} or {last}"))
 }
 
+/// The number that a text means, and the help: `$2`, `500k`, `2M`.
+fn abbreviated_number(text: &str) -> Option<(String, &'static str)> {
+    if let Some(amount) = text.strip_prefix('$') {
+        return Some((amount.trim_start().to_owned(), "write it without the currency:"));
+    }
+    let zeros = match text.chars().next_back()? {
+        'k' | 'K' => "000",
+        'm' | 'M' => "000000",
+        _ => return None,
+    };
+    let digits = text[..text.len() - 1].trim_end();
+    let is_number = !digits.is_empty() && digits.len() <= 9 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| (format!("{digits}{zeros}"), "write it in full:"))
+}
+
 /// The help and the number, if a string is a number in quotes or with underscores.
 fn intended_number(node: &Node, is_whole: bool) -> Option<(&'static str, String)> {
     let text = node.as_str()?;
@@ -124,7 +143,7 @@ fn intended_number(node: &Node, is_whole: bool) -> Option<(&'static str, String)
         (Some(number), _) => (number, "numbers have no underscores in YAML 1.2; write"),
         (None, Some(number)) => (number.to_owned(), "write it without quotes:"),
         (None, None) if !node.is_plain() => (text.to_owned(), "write it without quotes:"),
-        (None, None) => return None,
+        (None, None) => abbreviated_number(text)?,
     };
     let fits = match scalar::plain(&number) {
         Scalar::Integer(_) => true,

@@ -319,6 +319,10 @@ impl ErrorContext<'_> {
             return self.missing_key(token_line);
         }
         match self.lines.value_start(line).filter(|value| token_line == line && *value < at) {
+            Some(value) if &self.text[value..at] == "file" => {
+                let help = "a text of a file is written `{ file: PATH }`; put a value that holds `: ` in quotes";
+                Diagnosis::new(self.parser_finding().help(help), value)
+            }
             Some(value) => Diagnosis::new(self.parser_finding(), value),
             None => self.misplaced_line(line),
         }
