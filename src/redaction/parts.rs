@@ -31,6 +31,7 @@ fn add_parts(value: &str, depth: usize, parts: &mut BTreeSet<String>) {
         && let Ok(data) = serde_json::from_str::<Value>(value)
     {
         add_json(&data, "", depth, parts);
+        add_long_numbers(value, parts);
         return;
     }
     if depth < MAX_DEPTH
@@ -114,7 +115,7 @@ fn base64_text(value: &str) -> Option<String> {
     text.chars().all(|letter| !letter.is_control() || letter.is_whitespace()).then_some(text)
 }
 
-/// Adds the texts in JSON, and numbers with a secret name.
+/// Adds the texts in JSON, and numbers with a secret name, of any length.
 fn add_json(data: &Value, name: &str, depth: usize, parts: &mut BTreeSet<String>) {
     match data {
         Value::String(text) => {
@@ -125,6 +126,18 @@ fn add_json(data: &Value, name: &str, depth: usize, parts: &mut BTreeSet<String>
         Value::Array(items) => items.iter().for_each(|item| add_json(item, name, depth, parts)),
         Value::Object(fields) => fields.iter().for_each(|(name, value)| add_json(value, name, depth, parts)),
         _ => {}
+    }
+}
+
+/// Adds the numbers in JSON that are too long to be innocent, as they are written: a large one isn't exact as data. A sign is left
+/// out.
+fn add_long_numbers(json: &str, parts: &mut BTreeSet<String>) {
+    let is_numeric = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+' | 'e' | 'E');
+    for word in json.split(|letter| !is_numeric(letter)) {
+        let number = word.trim_start_matches('-');
+        if number.len() >= MIN_PART_CHARS && number.parse::<f64>().is_ok() {
+            parts.insert(number.to_owned());
+        }
     }
 }
 
@@ -184,6 +197,10 @@ mod tests {
         }
         assert!(found.iter().any(|part| part.starts_with("-----BEGIN KEY-----\nMII")), "{found:?}");
         assert_eq!(parts("not json"), Vec::<String>::new());
+        let numbers = r#"{"account":9876543210123456,"large":12345678901234567890123,"sum":1234567890123456.50,
+            "below":-9988776655443322,"at":1700000000000,"port":8080}"#;
+        let long = ["1234567890123456.50", "12345678901234567890123", "9876543210123456", "9988776655443322"];
+        assert_eq!(parts(numbers), long, "without what other texts have, too, such as the time");
         assert_eq!(parts(r#""swordfish-1""#), ["swordfish-1"]);
     }
 
