@@ -2,6 +2,7 @@
 //!
 //! `deny.toml` has the same licences for every platform. These tests check only this platform, and need no other tool.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
@@ -146,4 +147,39 @@ fn every_dependency_has_a_reason() {
         }
     }
     assert!(count > 20, "only {count} dependencies were seen");
+}
+
+/// The packages of a lock file, each as a name with a version.
+fn locked(lock: &str) -> BTreeSet<String> {
+    let field = |package: &str, name: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+        line.unwrap_or_default().trim_matches('"').to_owned()
+    };
+    let packages = lock.split("[[package]]\n").skip(1);
+    packages.map(|package| format!("{} {}", field(package, "name"), field(package, "version"))).collect()
+}
+
+/// The fuzz targets have a lock file of their own, which nothing else builds with.
+#[test]
+fn the_lock_file_of_the_fuzz_targets_is_up_to_date() {
+    let (ours, theirs) = (locked(&read("Cargo.lock")), locked(&read("fuzz/Cargo.lock")));
+    let manifest = read("Cargo.toml");
+    let dependencies = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let names = dependencies
+        .lines()
+        .filter_map(|line| Some(line.split_once(" = ")?.0.trim()))
+        .filter(|name| !name.starts_with('#') && ours.iter().any(|package| package.split(' ').next() == Some(name)));
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let of = |packages: &BTreeSet<String>| -> BTreeSet<String> {
+            packages.iter().filter(|package| package.split(' ').next() == Some(name)).cloned().collect()
+        };
+        assert!(
+            !of(&theirs).is_empty() && of(&theirs).is_subset(&of(&ours)),
+            "{name}: {:?} and {:?}; copy Cargo.lock to fuzz/ and run `cargo metadata` there",
+            of(&ours),
+            of(&theirs)
+        );
+    }
 }
