@@ -298,6 +298,8 @@ fn a_signal_cancels_the_call_and_ends_the_server() {
     // Its effect is unknown, and the server starts again.
     let resumed = folder.legwork(&["resume", "latest"]).env("MY_TOKEN", TOKEN).run();
     resumed.assert_code(0).assert_stdout_contains("done");
+    let transcript = transcript(&resumed);
+    assert!(transcript.contains("cancelled; the effect of the call is unknown"), "{transcript}");
 }
 
 #[test]

@@ -439,3 +439,39 @@ fn exceeding_the_file_size_limit_is_an_error_and_not_a_signal() {
     assert_eq!(server.count(), 1, "only the first run came to a request");
     assert!(!folder.exists("small"), "an empty .gitignore would let git see later records");
 }
+
+/// The model that reads it may be another process, after a resume.
+#[test]
+fn a_call_that_a_signal_ended_is_told_that_its_effect_is_unknown() {
+    let wait = json!({ "calls": [{ "tool": "bash", "input": { "command": ": > started; sleep 300" } }] });
+    let task = json!({ "calls": [{ "tool": "task", "input": { "prompt": "Look." } }] });
+    let done = json!({ "text": "Done." });
+    let parent = (json!({ "parent": [wait, done] }), "[bash]", "run");
+    let subagent = (json!({ "parent": [task, done], "a-1": [wait, done] }), "[task]", "run");
+    let row = (json!({ "parent": [wait, done] }), "[bash]", "map");
+    for (replies, tools, command) in [parent, subagent, row] {
+        for signal in [Signal::TERM, Signal::INT] {
+            let folder = TestFolder::new();
+            let job = "model: replay/r.yaml\ninputs: { n: { type: string, default: x } }\n";
+            let subagents = if tools == "[task]" { "subagents: { a: { tools: [bash] } }\n" } else { "" };
+            folder.write(
+                "job.yaml",
+                format!("{job}{subagents}parent: {{ prompt: '{{{{ inputs.n }}}}', tools: {tools} }}\n"),
+            );
+            folder.write("r.yaml", replies.to_string()).write("rows.csv", "n\nr1\n");
+            let arguments = ["map", "job.yaml", "--rows", "rows.csv", "--id", "n", "--isolate", "none"];
+            let arguments = if command == "map" { &arguments[..] } else { &["run", "job.yaml"] };
+            let running = folder.legwork(arguments).spawn();
+            folder.wait_for("started");
+            running.signal(signal);
+            let ended = running.wait();
+            assert!(!ended.exited_with(0), "{}", ended.full_output());
+            let record = if command == "map" { "runs/job/map-rows/rows/r1" } else { "runs/job/latest" };
+            let journal = if tools == "[task]" { "subagents/a-1.events.jsonl" } else { "events.jsonl" };
+            let journal = folder.read(&format!("{record}/{journal}"));
+            let result =
+                journal.lines().find(|line| line.contains("\"call_finished\"")).unwrap_or_else(|| panic!("{journal}"));
+            assert!(result.contains("killed: the run was cancelled. Its effect is unknown"), "{result}");
+        }
+    }
+}

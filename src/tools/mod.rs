@@ -76,6 +76,7 @@ pub fn call_subject(call: &ToolCall) -> String {
     let first = || input.as_object()?.values().find_map(serde_json::Value::as_str);
     let text = preferred.or_else(first).unwrap_or_default();
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let shown: String = line.chars().filter(|letter| !letter.is_control()).collect();
+    // A tab between two words is a space; other control characters are left out.
+    let shown: String = line.replace('\t', " ").chars().filter(|letter| !letter.is_control()).collect();
     truncate::ellipsize(&shown, 100)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{RUN, journals, latest, prepared};
 use crate::runs::folder_with;
-use crate::support::journal::{checked_lines, schema_error};
+use crate::support::journal::{checked_lines, list_error, result_error, schema_error};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -216,6 +216,60 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         *line.pointer_mut(place).expect(place) = json!("purple");
         assert!(schema_error(&line).is_some(), "{name}: {place} is let through");
     }
+}
+
+/// Spoils every field of a value, at any depth, and returns the places at which the schema lets that through.
+fn places_without_check(whole: &Value, error: fn(&Value) -> Option<String>) -> BTreeSet<String> {
+    let mut through = BTreeSet::new();
+    let mut open = vec![String::new()];
+    while let Some(place) = open.pop() {
+        match whole.pointer(&place).unwrap() {
+            Value::Object(fields) => {
+                open.extend(fields.keys().map(|name| format!("{place}/{}", name.replace('/', "~1"))))
+            }
+            Value::Array(items) => open.extend((0..items.len()).map(|at| format!("{place}/{at}"))),
+            _ => {}
+        }
+        let mut spoilt = whole.clone();
+        *spoilt.pointer_mut(&place).unwrap() = json!([[]]);
+        if error(&spoilt).is_none() {
+            through.insert(place);
+        }
+    }
+    through
+}
+
+/// Results and lists of all kinds fit their schemas wherever a test reads them. This is the other direction.
+#[test]
+fn the_schemas_of_results_and_lists_refuse_nonsense() {
+    let folder = folder_with(
+        "parent: { prompt: Go., tools: [task, write_file] }\nlimits: { cost_usd: 3 }\n\
+         checks: [{ name: there, run: test -e b }]\nresult: { schema: { type: object } }\n",
+    );
+    let server =
+        Server::with(Checks::AllowRepeats, |request: &Request| match (request.prompt().as_str(), request.turn()) {
+            ("Go.", 0) => Answer::calls(&[
+                ("task", json!({ "prompt": "Look.", "description": "Looks." })),
+                ("write_file", json!({ "path": "a", "content": "a\n" })),
+            ]),
+            ("Go.", 1) => Answer::calls(&[("submit_result", json!({ "answer": 1 }))]),
+            _ => Answer::text("Done.").usage(100, 10),
+        });
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(1);
+    let result = latest(&folder).result();
+    assert!(result["subagents"][0]["id"].is_string() && result["checks"][0]["name"] == "there", "{result}");
+    let free = |place: &String| !place.starts_with("/result");
+    let through: Vec<String> = places_without_check(&result, result_error).into_iter().filter(free).collect();
+    assert_eq!(through, [""; 0], "{result:#}");
+    for name in result.as_object().unwrap().keys() {
+        let mut spoilt = result.clone();
+        spoilt.as_object_mut().unwrap().remove(name);
+        assert!(result_error(&spoilt).is_some(), "{name} can be missing");
+    }
+    let list = folder.legwork(&["runs", "--format", "json"]).run().json();
+    assert_eq!(list_error(&list), None);
+    let through = places_without_check(&list, list_error);
+    assert_eq!(through, BTreeSet::new(), "{list:#}");
 }
 
 /// The format version in a record of another legwork version.

@@ -9,11 +9,27 @@ use sha2::{Digest, Sha256};
 /// Errors of a line according to the schema of the repository.
 pub(crate) fn schema_error(line: &Value) -> Option<String> {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
-    let schema = SCHEMA.get_or_init(|| {
-        let schema: Value = serde_json::from_str(include_str!("../../schemas/events.schema.json")).expect("JSON");
+    errors_of(&SCHEMA, include_str!("../../schemas/events.schema.json"), line)
+}
+
+/// Errors of a `result.json` according to the schema of the repository.
+pub(crate) fn result_error(result: &Value) -> Option<String> {
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    errors_of(&SCHEMA, include_str!("../../schemas/result.schema.json"), result)
+}
+
+/// Errors of a list of runs according to the schema of the repository.
+pub(crate) fn list_error(list: &Value) -> Option<String> {
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    errors_of(&SCHEMA, include_str!("../../schemas/runs.schema.json"), list)
+}
+
+fn errors_of(schema: &OnceLock<Validator>, text: &str, value: &Value) -> Option<String> {
+    let schema = schema.get_or_init(|| {
+        let schema: Value = serde_json::from_str(text).expect("JSON");
         jsonschema::options().should_validate_formats(true).build(&schema).expect("a schema")
     });
-    let faults: Vec<String> = schema.iter_errors(line).map(|fault| fault.to_string()).collect();
+    let faults: Vec<String> = schema.iter_errors(value).map(|fault| fault.to_string()).collect();
     (!faults.is_empty()).then(|| faults.join("\n"))
 }
 

@@ -36,9 +36,16 @@ impl RunFolder {
         self.path.join(name).exists()
     }
 
+    /// `result.json`, checked against its schema if it is of this format.
     #[track_caller]
     pub(crate) fn result(&self) -> Value {
-        self.json("result.json")
+        let result = self.json("result.json");
+        if result["format"] == legwork::event::FORMAT
+            && let Some(fault) = journal::result_error(&result)
+        {
+            panic!("{fault}: {result}");
+        }
+        result
     }
 
     #[track_caller]
