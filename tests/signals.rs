@@ -447,7 +447,7 @@ fn a_call_that_a_signal_ended_is_told_that_its_effect_is_unknown() {
     let task = json!({ "calls": [{ "tool": "task", "input": { "prompt": "Look." } }] });
     let done = json!({ "text": "Done." });
     let parent = (json!({ "parent": [wait, done] }), "[bash]", "run");
-    let subagent = (json!({ "parent": [task, done], "a-1": [wait, done] }), "[task]", "run");
+    let subagent = (json!({ "parent": [task, done], "subagents": { "a-1": [wait, done] } }), "[task]", "run");
     let row = (json!({ "parent": [wait, done] }), "[bash]", "map");
     for (replies, tools, command) in [parent, subagent, row] {
         for signal in [Signal::TERM, Signal::INT] {

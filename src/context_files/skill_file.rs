@@ -60,8 +60,14 @@ fn parse(file: &str, folder_name: &str, text: &str) -> Result<Skill, String> {
     let decoded = yaml::read::<Node>(&source);
     if let Some(finding) = decoded.findings.first() {
         let line = finding.span.start().0;
-        let is_bare = front_matter.lines().nth(line.saturating_sub(1)).is_some_and(|line| bare_text(line).is_some());
-        let help = if is_bare { ": put the whole text in quotes" } else { "" };
+        let bare = front_matter.lines().nth(line.saturating_sub(1)).and_then(bare_text);
+        let is_open =
+            |text: &str| ['"', '\''].iter().any(|quote| text.starts_with(*quote) && text.matches(*quote).count() == 1);
+        let help = match bare {
+            Some(text) if is_open(text) => ": close the quote at the end of the text",
+            Some(_) => ": put the whole text in quotes",
+            None => "",
+        };
         return Err(format!("line {line}: {}{help}", finding.message));
     }
     let is_cut = |text: &str| !text.starts_with(['"', '\'']) && text.contains(" #");
@@ -235,6 +241,8 @@ mod tests {
             assert!(why.starts_with("line 3: ") && why.ends_with(": put the whole text in quotes"), "{text}: {why}");
             assert_eq!(with(&format!("'{text}'")).unwrap().description, text);
         }
+        let why = with("\"PDF tools").unwrap_err();
+        assert!(why.ends_with(": close the quote at the end of the text"), "{why}");
         for (text, description) in [
             (r#""Use \"when\": it's #1 # b""#, "Use \"when\": it's #1 # b"),
             ("'It''s a \"thing\": yes'", "It's a \"thing\": yes"),

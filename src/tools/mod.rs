@@ -80,3 +80,20 @@ pub fn call_subject(call: &ToolCall) -> String {
     let shown: String = line.replace('\t', " ").chars().filter(|letter| !letter.is_control()).collect();
     truncate::ellipsize(&shown, 100)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    #[test]
+    fn the_subject_of_a_call_is_one_line_with_its_spaces() {
+        let subject = |command: &str| {
+            let input = serde_json::json!({ "command": command }).to_string();
+            let input = std::sync::Arc::from(RawValue::from_string(input).unwrap());
+            call_subject(&ToolCall { id: "1".into(), tool: "bash".into(), input, input_error: None })
+        };
+        assert_eq!(subject("\n  printf\t'a\tb'\u{7} | wc\nls"), "printf 'a b' | wc");
+    }
+}
