@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::log_injection::assert_harmless;
 use crate::support::journal::with_checksums;
-use crate::support::test_folder::TestFolder;
+use crate::support::test_folder::{TestFolder, empty_folder};
 
 /// Escape sequences, workflow commands, markup and a path, in one text.
 const HOSTILE_TEXT: &str = "\u{1b}[2J\u{1b}]8;;http://e\u{7}\u{9b}31m\u{202e}x\u{2066}\u{8}\u{7f}\r::set-output name=a::b\n::add-mask::x\n\
@@ -50,7 +50,7 @@ struct Workspace {
 
 impl Workspace {
     fn new() -> Self {
-        let outer = tempfile::tempdir().unwrap();
+        let outer = empty_folder();
         let deep = outer.path().join("a/b/c/d");
         std::fs::create_dir_all(&deep).unwrap();
         let folder = TestFolder::new_in(&deep);

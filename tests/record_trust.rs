@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::journal::with_checksums;
 use crate::support::program::ProgramOutput;
-use crate::support::test_folder::TestFolder;
+use crate::support::test_folder::{TestFolder, empty_folder};
 
 const KILL_AFTER_VARIABLE: &str = "LEGWORK_KILL_AFTER";
 /// A key of sufficient length.
@@ -83,7 +83,7 @@ fn a_record_with_a_changed_job_is_rejected_unless_it_is_trusted() {
 #[test]
 fn another_users_record_is_rejected_until_it_is_trusted() {
     let folder = interrupted_run(&[]);
-    let other = tempfile::tempdir().unwrap();
+    let other = empty_folder();
     let resume = |arguments: &[&str]| folder.legwork(&["resume", "latest"]).args(arguments).env("HOME", other.path());
     assert_refused(&resume(&[]).run(), &folder);
     let cut = resume(&["--trust-record"]).env(KILL_AFTER_VARIABLE, "1").run();
@@ -137,7 +137,7 @@ fn the_key_is_private_and_not_readable_by_tools() {
     folder.legwork(&["run", "job.yaml"]).run().assert_code(0);
     let key = folder.home().join(".local/state/legwork/record.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-    let elsewhere = tempfile::tempdir().unwrap();
+    let elsewhere = empty_folder();
     folder.legwork(&["run", "job.yaml"]).env("XDG_STATE_HOME", elsewhere.path()).run().assert_code(0);
     assert!(elsewhere.path().join("legwork/record.key").is_file());
     folder.write("job.yaml", TEXT_ONLY_JOB.replace("[]", "[bash]") + "env: [LEGWORK_RECORD_KEY]\n");
@@ -237,7 +237,7 @@ fn options(folder: &TestFolder) -> Value {
 
 #[test]
 fn a_resumed_run_keeps_its_options() {
-    let more = tempfile::tempdir().unwrap();
+    let more = empty_folder();
     let folder = TestFolder::new();
     let shared = more.path().to_str().unwrap();
     let job = "model: replay/r.yaml\nparent: { prompt: Go., tools: [bash] }\n\
@@ -277,7 +277,7 @@ fn sandbox_off_persists_until_the_command_line_changes_it() {
 #[test]
 fn a_trusted_record_does_not_apply_its_command_line_options() {
     let folder = interrupted_run(&["--sandbox", "off"]);
-    let other = tempfile::tempdir().unwrap();
+    let other = empty_folder();
     let ended = folder.legwork(&["resume", "latest", "--trust-record"]).env("HOME", other.path()).run();
     ended.assert_not_printed("not confined");
     assert_eq!(options(&folder), Value::Null);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::program::ProgramOutput;
 use crate::support::record::RunFolder;
 use crate::support::report_skipped;
-use crate::support::test_folder::TestFolder;
+use crate::support::test_folder::{TestFolder, empty_folder};
 
 pub(crate) const RUN: &[&str] = &["run", "job.yaml", "--model", "replay/../home/replies.yaml", "--out", "../home/runs"];
 
@@ -38,7 +38,7 @@ fn changed_by(folder: &TestFolder, list: &[&str]) -> (ProgramOutput, Value) {
     ended.assert_code(0);
     let record = record(folder);
     for how in ["git", "patch"] {
-        let again = tempfile::tempdir().unwrap();
+        let again = empty_folder();
         let target = again.path().join("copy");
         sh(&format!("cp -a {} {}", copy.path().join("copy").display(), target.display()));
         if record.has("changes.patch") {
@@ -71,7 +71,7 @@ fn has_patch() -> bool {
 }
 
 fn copy_workspace(folder: &TestFolder) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
+    let copy = empty_folder();
     sh(&format!("cp -a {} {}", folder.path().display(), copy.path().join("copy").display()));
     copy
 }

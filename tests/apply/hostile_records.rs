@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{JOB, apply, repository, row, row_of, statuses};
 use crate::support::journal::with_checksums;
-use crate::support::test_folder::TestFolder;
+use crate::support::test_folder::{TestFolder, empty_folder};
 
 /// Changes the text of a row's journal, with valid checksums.
 fn forge(record: &Path, from: &str, to: &str) {
@@ -136,7 +136,7 @@ fn protected_files_change_only_if_the_run_had_the_permission_here() {
     let job = format!("{JOB}allow_changes: [.github]\n");
     let record = row_of(&folder, "a", &["echo 2 > .github/ci.yaml; echo new > new.txt"], &job, "");
     // Another machine's key: the permission could be forged.
-    let other = tempfile::tempdir().unwrap();
+    let other = empty_folder();
     let ended = apply(&folder, &["fixes"]).env("HOME", other.path()).run();
     ended
         .assert_code(1)

@@ -157,6 +157,11 @@ impl Drop for TestFolder {
     }
 }
 
+/// A temporary folder without anything in it. Removed on drop.
+pub(crate) fn empty_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(plain_temp_dir()).expect("a temporary folder")
+}
+
 /// The folder of temporary files, or `/tmp` if a shell would split its path: tests write paths into scripts.
 fn plain_temp_dir() -> PathBuf {
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+@".contains(letter);
