@@ -299,14 +299,49 @@ fn what_bubblewrap_leaves_when_legwork_is_killed_is_ended() {
         assert!(ended.stderr.contains("bubblewrap can't be used"), "{}", ended.full_output());
         return report_skipped("bubblewrap doesn't work here");
     }
-    let is_held = || {
-        let open_files = std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path().join("fd/9"));
-        open_files.filter_map(|file| std::fs::read_link(file).ok()).any(|file| file == held.canonicalize().unwrap())
-    };
-    assert!(is_held());
+    assert!(is_open_somewhere(&held));
     running.signal(Signal::KILL);
     running.wait();
-    wait_until(|| !is_held());
+    wait_until(|| !is_open_somewhere(&held));
+}
+
+/// What a key command has started has another parent, and perhaps a session of its own.
+#[test]
+fn what_a_key_command_starts_ends_with_a_killed_run() {
+    for tier in TIERS {
+        let folder = TestFolder::new();
+        let job = "model: p/m\nparent: { prompt: Go., tools: [bash] }\nlimits: { tokens: 100000 }\n";
+        folder.write("job.yaml", job);
+        let (program, held) = (folder.home().join("issue-key"), folder.home().join("held"));
+        let text = format!(
+            "#!/bin/sh\nPATH=/usr/bin:/bin; exec 9>>{}\nsleep 417 &\nsetsid sleep 417 &\ntouch {}\nsleep 417\n",
+            held.display(),
+            folder.at("begun").display()
+        );
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let config = folder.home().join(".config/legwork");
+        std::fs::create_dir_all(&config).unwrap();
+        let server = format!(
+            "[providers.p]\napi = \"anthropic\"\nbase_url = \"http://127.0.0.1:9\"\nkey_command = [\"{}\"]\n",
+            program.display()
+        );
+        std::fs::write(config.join("providers.toml"), server).unwrap();
+        let running = in_tier(folder.legwork(&["run", "job.yaml"]), tier).spawn();
+        wait_until(|| folder.exists("begun") || !running.is_alive());
+        assert!(running.is_alive(), "{tier}: {}", running.wait().full_output());
+        assert!(is_open_somewhere(&held), "{tier}");
+        running.signal(Signal::KILL);
+        running.wait();
+        wait_until(|| !is_open_somewhere(&held));
+    }
+}
+
+/// Whether a process has a file open under the number 9.
+fn is_open_somewhere(file: &std::path::Path) -> bool {
+    let file = file.canonicalize().unwrap();
+    let open_files = std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path().join("fd/9"));
+    open_files.filter_map(|open| std::fs::read_link(open).ok()).any(|open| open == file)
 }
 
 /// At each of these kills, the real bubblewrap is at another point of its start or of its end.

@@ -16,6 +16,8 @@ use tokio::process::Command;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
 use super::spawn::{close_inherited_files, detach};
 use crate::running_clock::timeout;
+#[cfg(target_os = "linux")]
+use crate::sandbox::kill_guard::KillGuard;
 
 /// A program, and what it runs with.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,9 @@ impl ProgramCall<'_> {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         close_inherited_files();
         let call_id = format!("{}program.{}", call_prefix(), CALLS.fetch_add(1, Ordering::Relaxed));
+        // The program ends with this process, but what it has started doesn't.
+        #[cfg(target_os = "linux")]
+        let _guard = KillGuard::shared().ok();
         let mut command = Command::new(self.program);
         command
             .args(self.arguments)

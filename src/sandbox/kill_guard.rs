@@ -1,8 +1,8 @@
-//! A process that ends what bubblewrap leaves behind if this program is killed while a sandbox is being made. Bubblewrap ends
-//! with this program, but the process that it has started for the sandbox learns of that only later: until then it would wait
-//! for ever, or run its command alone.
+//! A process that ends what is left if this program is killed while a sandbox is being made, or while a key command runs.
+//! Bubblewrap ends with this program, but the process that it has started for the sandbox learns of that only later: until then
+//! it would wait for ever, or run its command alone. A key command ends with this program, too, but not what it has started.
 //!
-//! It is this program itself, started again before the first bubblewrap. It waits for the end of a pipe that only this program
+//! It is this program itself, started again before the first of them. It waits for the end of a pipe that only this program
 //! holds open, and then kills every process that has a call id of this program in its environment.
 
 use std::fs;
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 
 /// The started process. It is ended on drop.
 #[derive(Debug)]
-pub(super) struct KillGuard {
+pub(crate) struct KillGuard {
     process: Child,
     /// Its end is the signal.
     _pipe: PipeWriter,
@@ -41,7 +41,7 @@ impl KillGuard {
     ///
     /// # Errors
     /// If it can't be started.
-    pub(super) fn shared() -> io::Result<Arc<Self>> {
+    pub(crate) fn shared() -> io::Result<Arc<Self>> {
         static SHARED: Mutex<Weak<KillGuard>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().ignore_poison();
         if let Some(guard) = shared.upgrade() {
