@@ -4,20 +4,22 @@
 //! the next one that prunes deletes the rest. Links aren't followed.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use rustix::fs::fsync;
 
 use super::{Entry, file_name};
 use crate::error::Error;
 use crate::isolation::{Snapshot, WORKSPACES_FOLDER};
 use crate::map::{MapFolder, RowWorkspaces};
 use crate::record::{LATEST, RemovalLock, RowKind, RunStatus, folders, point_latest_to, read_overview};
+use crate::workspace::open_beneath::file_id;
 use crate::workspace::open_root::OpenRoot;
 use crate::workspace_changes::tracked_paths;
 
@@ -186,11 +188,15 @@ impl Pruned {
 /// If it can't be renamed. Nothing of it is removed then.
 pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Error> {
     let failed = |source| Error::Record { path: entry.folder.clone(), source };
-    // What was a folder may have been replaced by a link since.
-    let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-    let Some(job_dir) = entry.folder.parent().filter(|job_dir| is_folder(job_dir) && is_folder(&entry.folder)) else {
+    // What was a folder may have been replaced by a link since, and may be at any time.
+    let opened = OpenRoot::open(out).and_then(|root| {
+        let job_dir = root.subfolder(below(out, entry.folder.parent().unwrap_or(out)))?;
+        Ok((root, job_dir))
+    });
+    let (Ok((root, job_dir)), Some(name)) = (opened, entry.folder.file_name()) else {
         return Ok(Err(KeepReason::Running));
     };
+    let record = Path::new(name);
     let map = (entry.row.kind == RowKind::Map).then(|| MapFolder { path: entry.folder.clone() });
     let lock = |folder: &Path| match RemovalLock::take(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -217,40 +223,47 @@ pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Er
     if !is_same {
         return Ok(Err(KeepReason::Running));
     }
-    let aside = aside(&entry.folder);
-    fs::rename(&entry.folder, &aside).map_err(failed)?;
-    if let Ok(folder) = File::open(job_dir) {
-        // Otherwise a crash of the machine could leave half of the record under its own name.
-        let _ = folder.sync_all();
+    let id = job_dir.stat(record).ok().filter(|_| job_dir.is_dir(record)).map(|found| file_id(&found));
+    if id != Some(locks[0].folder()) {
+        return Ok(Err(KeepReason::Running));
     }
-    let bytes = disk_space(&aside);
-    remove_workspaces(out, &entry, &aside);
-    fs::remove_dir_all(&aside).map_err(|source| Error::Record { path: aside.clone(), source })?;
+    let aside = aside(&job_dir, name);
+    job_dir.rename(record, &aside).map_err(failed)?;
+    // Otherwise a crash of the machine could leave half of the record under its own name.
+    let _ = fsync(job_dir.folder());
+    let path = job_dir.path().join(&aside);
+    let bytes = disk_space(&path);
+    remove_workspaces(&root, &entry, &path);
+    job_dir.remove_tree(&aside).map_err(|source| Error::Record { path, source })?;
     drop(locks);
     Ok(Ok(Pruned { entry, bytes }))
 }
 
+/// The path from `out` to something below it. Both may be relative to the current folder.
+fn below<'a>(out: &Path, path: &'a Path) -> &'a Path {
+    path.strip_prefix(out).unwrap_or(path)
+}
+
 /// A name next to a record that no record has.
-fn aside(folder: &Path) -> PathBuf {
+fn aside(job_dir: &OpenRoot, record: &OsStr) -> PathBuf {
     let mut name = OsString::from(REMOVED_PREFIX);
-    name.push(folder.file_name().unwrap_or_default());
-    let mut aside = folder.with_file_name(&name);
+    name.push(record);
+    let mut aside = PathBuf::from(&name);
     for number in 1.. {
-        if fs::symlink_metadata(&aside).is_err() {
+        if job_dir.stat(&aside).is_err() {
             break;
         }
         let mut numbered = name.clone();
         numbered.push(format!("-{number}"));
-        aside = folder.with_file_name(numbered);
+        aside = numbered.into();
     }
     aside
 }
 
 /// Removes the workspaces of the rows of a map, and those of subagents. What can't be removed only takes up space. Only the
 /// paths that belong to the record are removed, whatever the files in it say.
-fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
+fn remove_workspaces(root: &OpenRoot, entry: &Entry, aside: &Path) {
     // Git notes the absolute path of a worktree.
-    let Ok(root) = OpenRoot::open(out) else { return };
     let out = root.path();
     let name = file_name(&entry.folder);
     if entry.row.kind == RowKind::Map {
@@ -258,18 +271,18 @@ fn remove_workspaces(out: &Path, entry: &Entry, aside: &Path) {
         let manifest = MapFolder { path: aside.to_owned() }.read_manifest().ok().flatten();
         if is_below(out, &folder) {
             if let Some(snapshot @ Snapshot::Git { .. }) = manifest.and_then(|manifest| manifest.snapshot) {
-                let _ = RowWorkspaces::new(out, &root, &folder, Some(snapshot)).remove_leftovers(|_| true);
+                let _ = RowWorkspaces::new(out, root, &folder, Some(snapshot)).remove_leftovers(|_| true);
             }
             let _ = root.remove_tree(&folder);
-            remove_empty(&root, &folder);
+            remove_empty(root, &folder);
         }
     }
     let copies = out.join(WORKSPACES_FOLDER).join(SUBAGENTS).join(entry.row.run.split('/').collect::<PathBuf>());
     // The record of a row is `rows/ID` in that of its map.
     let depth = if entry.row.kind == RowKind::Map { 2 } else { 0 };
     if is_below(out, &copies) {
-        remove_copies(&root, &copies, depth);
-        remove_empty(&root, &copies);
+        remove_copies(root, &copies, depth);
+        remove_empty(root, &copies);
     }
 }
 
@@ -313,13 +326,13 @@ fn remove_copies(out: &OpenRoot, folder: &Path, depth: usize) {
 /// Deletes what killed processes have left of records that they were removing. Returns the disk space.
 pub fn remove_leftovers(out: &Path) -> u64 {
     let mut bytes = 0;
-    for job_dir in folders(out) {
-        for entry in fs::read_dir(job_dir).into_iter().flatten().flatten() {
-            let is_ours = entry.file_name().as_encoded_bytes().starts_with(REMOVED_PREFIX.as_bytes());
-            if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                bytes += disk_space(&entry.path());
+    let Ok(root) = OpenRoot::open(out) else { return 0 };
+    for job_dir in folders(out).filter_map(|job_dir| root.subfolder(below(out, &job_dir)).ok()) {
+        for name in job_dir.names(Path::new("")).unwrap_or_default() {
+            if name.as_encoded_bytes().starts_with(REMOVED_PREFIX.as_bytes()) && job_dir.is_dir(Path::new(&name)) {
+                bytes += disk_space(&job_dir.path().join(&name));
                 // Another process may be deleting it, too.
-                let _ = fs::remove_dir_all(entry.path());
+                let _ = job_dir.remove_tree(Path::new(&name));
             }
         }
     }

@@ -44,6 +44,49 @@ fn a_record_that_is_used_since_it_was_listed_is_kept() {
     assert_eq!(fs::read_dir(out.path().join("j")).unwrap().count(), 0);
 }
 
+/// While another process puts a link in the place of the job's folder, and the folder back.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_removed_behind_a_link_that_appears_meanwhile() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    let outer = tempfile::tempdir().unwrap();
+    let (out, mine) = (outer.path().join("runs"), outer.path().join("mine"));
+    fs::create_dir(&out).unwrap();
+    // What a link leads to looks like the record, and like one that is half removed.
+    let restore = || {
+        for name in ["k", ".removed-k"] {
+            write_record(&mine.join(name));
+        }
+    };
+    restore();
+    std::os::unix::fs::symlink(&mine, outer.path().join("link")).unwrap();
+    for _ in 0..200 {
+        write_record(&out.join("j/k"));
+        let entry = one_entry(&out);
+        let ended = AtomicBool::new(false);
+        let swap = || {
+            renameat_with(CWD, out.join("j"), CWD, outer.path().join("link"), RenameFlags::EXCHANGE).unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    swap();
+                    swap();
+                }
+            });
+            // Whether it is removed depends on the moment.
+            let _ = remove(&out, entry);
+            remove_leftovers(&out);
+            ended.store(true, Ordering::Relaxed);
+        });
+        let left = || fs::read_dir(&mine).unwrap().flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
+        assert!(left().len() == 2 && mine.join("k/result.json").exists(), "{:?}", left());
+    }
+}
+
 #[test]
 fn a_map_that_a_process_holds_between_two_rows_is_kept() {
     let out = tempfile::tempdir().unwrap();

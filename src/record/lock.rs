@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock, fstat};
 use super::files::is_without_locks;
 use super::lease::{LEASE_FILE, Lease, simulated_boot_id};
 use crate::error::Error;
-use crate::workspace::open_beneath::file_id;
+use crate::workspace::open_beneath::{FileId, file_id};
 use crate::workspace::open_root::OpenRoot;
 
 /// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
@@ -96,9 +96,9 @@ pub fn has_lease(record: &Path) -> bool {
 }
 
 /// Removes the lease that a killed process has left in a record whose run is final, if the lock says that no process
-/// of this machine uses the record, and no other machine can.
+/// of this machine uses the record, and no other machine can. The path is canonical.
 pub fn remove_left_lease(record: &Path) {
-    let Ok(opened) = OpenRoot::open(record) else { return };
+    let Ok(opened) = OpenRoot::open_canonical(record) else { return };
     if simulated_boot_id().is_none()
         && lock_in_time(opened.folder()).is_ok()
         && fstat(opened.folder()).is_ok_and(|found| is_at(record, file_id(&found)))
@@ -117,7 +117,11 @@ pub(super) fn is_locked(folder: &Path) -> bool {
 
 /// The lock of a folder that is about to be removed.
 #[derive(Debug)]
-pub struct RemovalLock(#[expect(dead_code, reason = "holds the lock")] File);
+pub struct RemovalLock {
+    #[expect(dead_code, reason = "holds the lock")]
+    opened: File,
+    folder: FileId,
+}
 
 impl RemovalLock {
     /// Locks a folder without waiting; `None` if another process holds the lock, or has moved the folder.
@@ -132,7 +136,13 @@ impl RemovalLock {
             return Ok(None);
         }
         let (found, locked) = (std::fs::symlink_metadata(folder)?, opened.metadata()?);
-        Ok((id(&found) == id(&locked)).then_some(Self(opened)))
+        let folder = id(&locked);
+        Ok((id(&found) == folder).then_some(Self { opened, folder }))
+    }
+
+    /// The folder that is locked.
+    pub fn folder(&self) -> FileId {
+        self.folder
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, renameat, unlinkat};
 
 use super::open_beneath::{self, escapes_root_error};
 use super::remove_folder;
@@ -137,6 +137,13 @@ impl OpenRoot {
         #[allow(clippy::useless_conversion, reason = "the type differs between systems")]
         let mode = Mode::from_raw_mode(mode.try_into().unwrap_or_default());
         File::from(rustix::fs::openat(&folder, name, flags, mode)?).write_all(content)
+    }
+
+    /// Renames a file or folder. What has the new name is replaced.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_folder, from) = open_beneath::open_parent(self.folder(), self.relative(from)?)?;
+        let (to_folder, to) = open_beneath::open_parent(self.folder(), self.relative(to)?)?;
+        Ok(renameat(&from_folder, from, &to_folder, to)?)
     }
 
     /// Removes a file.
