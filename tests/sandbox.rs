@@ -670,6 +670,21 @@ fn a_clone_that_borrows_objects_can_be_read_and_its_source_does_not_change() {
     }
 }
 
+/// Without a terminal, vim reads keys from stderr, which is a pipe.
+#[test]
+fn vim_ends_unless_its_commands_end_it() {
+    let has_autocommands = |out: std::process::Output| String::from_utf8_lossy(&out.stdout).contains("+eval");
+    if !std::process::Command::new("vim").arg("--version").output().is_ok_and(has_autocommands) {
+        return report_skipped("there is no vim with autocommands");
+    }
+    let with_path = |command: &str| format!("PATH=/usr/local/bin:/usr/bin:/bin; {command}");
+    let folder = prepared("", &[&with_path("vim a; echo ended $?"), &with_path("vim -c s/one/two/ -c wq a; cat a")]);
+    folder.write("a", "one\n");
+    let ended = program(&folder).run();
+    let outputs = command_outputs(ended.assert_code(0));
+    assert!(outputs[0].contains("ended 1") && outputs[1].trim_end().ends_with("two"), "{outputs:?}");
+}
+
 /// Nobody could close it.
 #[test]
 fn a_configured_editor_does_not_wait() {

@@ -46,13 +46,15 @@ const GIT_SETTINGS: [(&str, &str); 7] = [
 
 /// Programs that wait for a person, unless the job grants the variable. A configured editor such as `vi` would wait until the
 /// timeout; git reads these variables first.
-const INTERACTIVE_PROGRAMS: [(&str, &str); 6] = [
+const INTERACTIVE_PROGRAMS: [(&str, &str); 7] = [
     ("GIT_EDITOR", "false"),
     ("GIT_SEQUENCE_EDITOR", "false"),
     ("EDITOR", "false"),
     ("VISUAL", "false"),
     ("GIT_PAGER", "cat"),
     ("PAGER", "cat"),
+    // Called by name, vim waits for keys from stderr, if its own commands (`vim -c wq`) haven't ended it.
+    ("VIMINIT", "autocmd VimEnter * if !has('ttyin') | cquit | endif"),
 ];
 
 /// Whether every command gets a variable.
@@ -191,7 +193,7 @@ mod tests {
         let environment = Environment::new(&snapshot, &granted, &[("token".into(), "hunter2".into())]);
         let names = environment.variables().keys().map(String::as_str);
         let names: Vec<_> = names.filter(|name| !name.starts_with("GIT_")).collect();
-        let expected = ["CARGO_HOME", "EDITOR", "INPUT_TOKEN", "LC_ALL", "PAGER", "PATH", "TERM", "VISUAL"];
+        let expected = ["CARGO_HOME", "EDITOR", "INPUT_TOKEN", "LC_ALL", "PAGER", "PATH", "TERM", "VIMINIT", "VISUAL"];
         assert_eq!(names, expected);
         assert_eq!(environment.variables()["INPUT_TOKEN"], "hunter2");
         assert!(!format!("{environment:?}").contains("hunter2"));
