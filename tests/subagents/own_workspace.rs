@@ -314,6 +314,8 @@ fn the_parent_is_told_which_files_git_ignores() {
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended.assert_code(0);
     let told = server.requests().last().unwrap().results()[0].text.clone();
-    assert!(told.contains("not taken over, because git ignores it: `a.log`, `build/`"), "{told}");
+    let note = "not taken over, because git ignores it: `a.log`, `build/`";
+    assert!(told.contains(note), "{told}");
+    ended.assert_stderr_contains(note);
     assert!(folder.exists("b") && !folder.exists("build"));
 }

@@ -23,7 +23,11 @@ pub(super) fn event_line(entry: &JournalEntry) -> Option<String> {
             let line = finished.result.text.lines().next().unwrap_or_default();
             part_line(&entry.event, line)?
         }
-        Event::CallFinished(_) => return None,
+        // These files are gone with the copy of the workspace that the subagent had.
+        Event::CallFinished(finished) => {
+            let note = finished.merged.as_ref()?.note.as_ref()?;
+            format!("warning: files of a subagent: {note}")
+        }
         Event::CheckFinished(finished) if !finished.passed => {
             part_line(&entry.event, finished.output.trim_end().lines().next_back().unwrap_or_default())?
         }
