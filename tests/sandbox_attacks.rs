@@ -4,6 +4,7 @@
 mod attack_fixture;
 mod escape_attempts;
 mod git;
+mod git_commands;
 mod killed_runner;
 mod protected_paths;
 mod runs_folder;

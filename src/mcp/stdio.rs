@@ -16,7 +16,7 @@ use crate::process::Environment;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::server::{ServerPipes, ServerProcess};
 use crate::redaction::Redactor;
-use crate::sandbox::{CommandWatch, Sandbox, TamperError, UndoneGitChanges, programs};
+use crate::sandbox::{CommandWatch, Sandbox, TamperError, UndoneChanges, programs};
 use crate::sync::IgnorePoison;
 
 /// How much of the end of a server's stderr is shown, in characters: why it ended is in its last lines.
@@ -129,7 +129,7 @@ impl ServerProgram {
     }
 
     /// Checks whether it has changed something that is protected.
-    pub(super) fn check_protected(&self) -> Result<Option<UndoneGitChanges>, TamperError> {
+    pub(super) fn check_protected(&self) -> Result<Option<UndoneChanges>, TamperError> {
         // A watch that ends compares everything.
         match self.watching.watch_command() {
             Ok(watch) => watch.finish(),

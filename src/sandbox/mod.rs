@@ -62,7 +62,7 @@ pub use self::policy::{
     SandboxUnavailable, Tier, VerifyRecord,
 };
 use self::scratch_dirs::ScratchDirs;
-pub use self::tamper_error::{TamperError, UndoneGitChanges};
+pub use self::tamper_error::{TamperError, UndoneChanges};
 use self::tamper_watch::TamperWatch;
 use crate::job::GitAccess;
 
@@ -425,7 +425,7 @@ impl<S: Deref<Target = Sandbox> + Clone> CommandWatch<S> {
     ///
     /// # Errors
     /// The first change that was found in this run, for every later command as well: the run must end.
-    pub fn finish(mut self) -> Result<Option<UndoneGitChanges>, TamperError> {
+    pub fn finish(mut self) -> Result<Option<UndoneChanges>, TamperError> {
         let sandbox = self.0.clone();
         let undone = self.end();
         match sandbox.tamper_error.get() {
@@ -436,7 +436,7 @@ impl<S: Deref<Target = Sandbox> + Clone> CommandWatch<S> {
 }
 
 impl<S: Deref<Target = Sandbox>> CommandWatch<S> {
-    fn end(&mut self) -> Option<UndoneGitChanges> {
+    fn end(&mut self) -> Option<UndoneChanges> {
         if std::mem::replace(&mut self.1, true) {
             return None;
         }

@@ -20,9 +20,9 @@ pub struct TamperError {
 
 impl std::error::Error for TamperError {}
 
-/// What a command changed in git folders, all of which was undone together. The run continues.
+/// What was undone after a command: its changes in git folders, all of them together, and removed files. The run continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UndoneGitChanges {
+pub struct UndoneChanges {
     /// The job's `git` setting.
     pub git: GitAccess,
     /// The changed paths that aren't allowed to change. Empty if only objects were restored.
@@ -35,9 +35,11 @@ pub struct UndoneGitChanges {
     pub commits: bool,
     /// Whether stashes of the user that the command dropped are there again.
     pub user_stashes: bool,
+    /// The protected paths outside of git folders that the command removed and that are there again.
+    pub removed: Vec<PathBuf>,
 }
 
-impl fmt::Display for UndoneGitChanges {
+impl fmt::Display for UndoneChanges {
     /// A note for the model.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "(";
@@ -75,6 +77,10 @@ impl fmt::Display for UndoneGitChanges {
         }
         if self.user_stashes {
             write!(f, "{separator}Stashes that were there before this run were kept: commands can't drop them.")?;
+            separator = " ";
+        }
+        if !self.removed.is_empty() {
+            write!(f, "{separator}Restored, because commands can't remove them: {}.", names(&self.removed))?;
         }
         f.write_str(")")
     }

@@ -10,7 +10,7 @@ use super::policy::{RecordVerifier, SandboxPolicy, Tier};
 use super::programs;
 use super::protected_paths::canonical_as_far_as_possible;
 use super::restorer::Restorer;
-use super::tamper_error::{TamperError, UndoneGitChanges};
+use super::tamper_error::{TamperError, UndoneChanges};
 use super::tamper_guard::TamperGuard;
 use crate::job::GitAccess;
 use crate::sync::IgnorePoison;
@@ -109,7 +109,7 @@ impl TamperWatch {
     }
 
     /// Must be called after a command has ended.
-    pub(super) fn command_ended(&self) -> Result<Option<UndoneGitChanges>, TamperError> {
+    pub(super) fn command_ended(&self) -> Result<Option<UndoneChanges>, TamperError> {
         let others_run = self.running.fetch_sub(1, Ordering::Relaxed) > 1;
         let result = self.guard.lock().ignore_poison().check(others_run);
         if !others_run {

@@ -1,6 +1,6 @@
 //! Whether what a command has put into a git folder is safe: new repositories, references and indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -147,6 +147,90 @@ fn is_safe_config(text: &[u8]) -> bool {
     })
 }
 
+/// The keys that ordinary commands set: `git config` of a person or of the output, `git remote`, `git submodule`,
+/// `git sparse-checkout` and `git branch`. A section with `*` has a subsection. None of them names a program.
+const HARMLESS_KEYS: [(&str, &str); 36] = [
+    ("core", "repositoryformatversion"),
+    ("core", "filemode"),
+    ("core", "autocrlf"),
+    ("core", "eol"),
+    ("core", "safecrlf"),
+    ("core", "quotepath"),
+    ("core", "longpaths"),
+    ("core", "sparsecheckout"),
+    ("core", "sparsecheckoutcone"),
+    ("index", "sparse"),
+    ("index", "version"),
+    ("extensions", "worktreeconfig"),
+    ("user", "name"),
+    ("user", "email"),
+    ("author", "name"),
+    ("author", "email"),
+    ("committer", "name"),
+    ("committer", "email"),
+    ("init", "defaultbranch"),
+    ("color", "ui"),
+    ("commit", "gpgsign"),
+    ("tag", "gpgsign"),
+    ("pull", "rebase"),
+    ("pull", "ff"),
+    ("push", "default"),
+    ("merge", "conflictstyle"),
+    ("remote *", "url"),
+    ("remote *", "pushurl"),
+    ("remote *", "fetch"),
+    ("remote *", "prune"),
+    ("branch *", "remote"),
+    ("branch *", "merge"),
+    ("branch *", "rebase"),
+    ("submodule *", "url"),
+    ("submodule *", "active"),
+    ("submodule", "active"),
+];
+
+/// Whether a changed configuration has no setting that the former one hasn't, apart from some that no git command takes for
+/// anything to run. It is undone anyway.
+pub(super) fn adds_only_harmless_settings(former: &[u8], now: &[u8]) -> bool {
+    let (Ok(former), Ok(now)) = (std::str::from_utf8(former), std::str::from_utf8(now)) else { return false };
+    let former: BTreeSet<(&str, &str)> = lines_of_sections(former).collect();
+    lines_of_sections(now).all(|(section, line)| {
+        if former.contains(&(section, line)) || line.is_empty() || line.starts_with(['#', ';']) {
+            return true;
+        }
+        // A backslash at its end would hide the next line, and the section of a line must be the one that git sees.
+        if line.contains(['\\', ';', '#']) || line.chars().any(|letter| letter.is_control() && letter != '\t') {
+            return false;
+        }
+        let name = section.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+        let section = match name.split_once(' ') {
+            Some((name, subsection))
+                if subsection.len() > 1 && subsection.starts_with('"') && subsection.ends_with('"') =>
+            {
+                format!("{} *", name.to_ascii_lowercase())
+            }
+            _ => name.to_ascii_lowercase(),
+        };
+        let is_known = |key: &str| HARMLESS_KEYS.iter().any(|known| (known.0, known.1) == (section.as_str(), key));
+        match line.split_once('=') {
+            _ if line.starts_with('[') => HARMLESS_KEYS.iter().any(|(known, _)| *known == section),
+            Some((key, _)) => is_known(&key.trim().to_ascii_lowercase()),
+            None => false,
+        }
+    })
+}
+
+/// The lines of a configuration, trimmed, with the header of the section that they are in.
+fn lines_of_sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut section = "";
+    text.lines().map(move |line| {
+        let line = line.trim();
+        if line.starts_with('[') {
+            section = line;
+        }
+        (section, line)
+    })
+}
+
 /// Whether no entry is in a git folder or outside of the working tree. A checkout writes a file for each entry, including hooks.
 pub(super) fn has_only_worktree_paths(bytes: &[u8]) -> bool {
     let is_readable = |digest: usize| all_paths_pass(bytes, digest, |_| true).is_some();
@@ -180,6 +264,11 @@ fn all_paths_pass(bytes: &[u8], digest: usize, passes: impl Fn(&[u8]) -> bool) -
         all = all && passes(reader.path());
     }
     reader.is_at_end().then_some(all)
+}
+
+/// Whether an index that can be read has an entry in a git folder or outside of the working tree.
+pub(super) fn has_foreign_paths(bytes: &[u8]) -> bool {
+    HASH_LENGTHS.into_iter().any(|digest| all_paths_pass(bytes, digest, is_in_the_tree) == Some(false))
 }
 
 fn is_in_the_tree(path: &[u8]) -> bool {
@@ -248,6 +337,37 @@ mod tests {
         assert!(has_only_worktree_paths(&index(4000, 10)) && !has_only_worktree_paths(&index(100_000, 5000)));
         assert!(has_same_entries(&index(4000, 10), &index(4000, 10)));
         assert!(!has_same_entries(&index(100_000, 5000), &index(100_000, 5000)));
+    }
+
+    #[test]
+    fn ordinary_settings_are_harmless_and_programs_are_not() {
+        let former = "[core]\n\tbare = false\n\tfsmonitor = mine\n[alias]\n\tst = !x\n";
+        let adds = |more: &str| adds_only_harmless_settings(former.as_bytes(), format!("{former}{more}").as_bytes());
+        for harmless in [
+            "",
+            "[user]\n\tname = A B\n\temail = a@b\n",
+            "[remote \"other\"]\n\turl = https://x.example/y\n\tfetch = +refs/heads/*:refs/remotes/other/*\n",
+            "[submodule \"a b\"]\n\tactive = true\n[core]\n\tsparseCheckout = true\n",
+        ] {
+            assert!(adds(harmless), "{harmless}");
+        }
+        for harmful in [
+            "[core]\n\tfsmonitor = other\n",
+            "[core]\n\thooksPath = x\n",
+            "[alias]\n\tci = !x\n",
+            "[user]\n\tname = a\\\n\tx\n",
+            "[user]\n\tname = a\n[core] pager = x\n",
+            "[remote \"x\"]\n\tuploadpack = x\n",
+            "[core \"x\"]\n\tbare = x\n",
+            "[include]\n\tpath = x\n",
+            "[user]\n\tst = !x\n",
+            "[submodule \"a\"]\n\tupdate = !x\n",
+            "[filter \"a\"]\n\tclean = x\n",
+            "[user]\n\tname\n",
+        ] {
+            assert!(!adds(harmful), "{harmful}");
+        }
+        assert!(adds_only_harmless_settings(former.as_bytes(), b"[core]\n\tbare = false\n"));
     }
 
     #[test]

@@ -34,11 +34,11 @@ use self::finished_records::FinishedRecord;
 use self::object_store::ObjectStore;
 use self::runs_dir::RunsDir;
 use self::spellings::Spellings;
-use self::tree_check::{CheckMode, GitFindings, Location, TreeCheck};
+use self::tree_check::{CheckMode, Findings, Location, TreeCheck};
 use super::allowed_changes::AllowedChanges;
 use super::object_stage::has_sha256_objects;
 use super::policy::{RecordVerifier, SandboxPolicy};
-use super::tamper_error::{TamperError, UndoneGitChanges};
+use super::tamper_error::{TamperError, UndoneChanges};
 
 /// Compares protected files with what they were, and restores them.
 #[derive(Debug)]
@@ -205,11 +205,11 @@ impl TamperGuard {
     /// can set the time of the last change (ctime). With `busy`, other commands are still running.
     ///
     /// What is in git folders is restored together: references without the packed ones, or without the objects, would be worth nothing.
-    /// Returns what was undone there, if the run can continue.
+    /// Returns what was undone, if the run can continue: there, and where files were only removed.
     ///
     /// # Errors
     /// Names what was changed.
-    pub fn check(&mut self, busy: bool) -> Result<Option<UndoneGitChanges>, TamperError> {
+    pub fn check(&mut self, busy: bool) -> Result<Option<UndoneChanges>, TamperError> {
         let mut report = TamperError { too_large: self.too_large.clone(), ..TamperError::default() };
         if report.too_large.is_some() {
             return Err(report);
@@ -218,9 +218,18 @@ impl TamperGuard {
         // Its new owner writes there. This run ends as soon as it would do so, too.
         let lost = self.runs.as_ref().and_then(RunsDir::lost_record);
         let is_lost = |path: &Path| lost.as_ref().is_some_and(|lost| path.starts_with(lost));
+        let mut removed = Vec::new();
         for guarded in self.paths.iter_mut().filter(|guarded| !is_lost(&guarded.path)) {
             if !guarded.is_in_git_dir(&self.allowed_changes) {
-                guarded.check(&self.allowed_changes, CheckMode::Enforce, busy, &mut report);
+                let mut found = TamperError::default();
+                let findings = guarded.check(&self.allowed_changes, CheckMode::Enforce, busy, &mut found);
+                // `git clean` and `git stash -u` remove what they don't know.
+                if findings.has_replaced || !found.not_restored.is_empty() {
+                    report.changed.append(&mut found.changed);
+                    report.not_restored.append(&mut found.not_restored);
+                } else {
+                    removed.append(&mut found.changed);
+                }
             }
         }
         self.spellings.check(&mut report);
@@ -234,20 +243,35 @@ impl TamperGuard {
         if report.changed.iter().any(|path| self.allowed_changes.policy_for(path).path_in_git_dir.is_some()) {
             report.git = Some(self.allowed_changes.git);
         }
-        if report.changed.is_empty() { Ok(undone) } else { Err(report) }
+        if !report.changed.is_empty() {
+            return Err(report);
+        }
+        if removed.is_empty() {
+            return Ok(undone);
+        }
+        let undone =
+            undone.unwrap_or_else(|| UndoneChanges { git: self.allowed_changes.git, ..UndoneChanges::default() });
+        let removed = removed.into_iter().map(|path| self.relative(path)).collect();
+        Ok(Some(UndoneChanges { removed, ..undone }))
     }
 
-    fn check_git(&mut self, busy: bool, report: &mut TamperError) -> Option<UndoneGitChanges> {
-        let mut undone = UndoneGitChanges { git: self.allowed_changes.git, ..UndoneGitChanges::default() };
+    /// A path as the model knows it.
+    fn relative(&self, path: PathBuf) -> PathBuf {
+        path.strip_prefix(&self.workspace).map(Path::to_owned).unwrap_or(path)
+    }
+
+    fn check_git(&mut self, busy: bool, report: &mut TamperError) -> Option<UndoneChanges> {
+        let mut undone = UndoneChanges { git: self.allowed_changes.git, ..UndoneChanges::default() };
         let mut detected = TamperError::default();
         let mut lost = self.check_objects(busy, &mut undone, &mut detected);
         let rules = &self.allowed_changes;
-        let mut findings = GitFindings { ends_run: !detected.changed.is_empty(), ..GitFindings::default() };
+        let mut findings = Findings { ends_run: !detected.changed.is_empty(), ..Findings::default() };
         for guarded in self.paths.iter_mut().filter(|guarded| guarded.is_in_git_dir(rules)) {
             let found = guarded.check(rules, CheckMode::Detect, busy, &mut detected);
             findings.ends_run |= found.ends_run;
             findings.has_allowed_changes |= found.has_allowed_changes;
             findings.changed_references.extend(found.changed_references);
+            findings.changed_logs.extend(found.changed_logs);
         }
         for folder in &findings.changed_references {
             detected.changed.extend(self.wrong_references(folder));
@@ -255,7 +279,7 @@ impl TamperGuard {
         if detected.changed.is_empty() && lost.is_empty() {
             if findings.has_allowed_changes {
                 undone.user_stashes = self.restore_user_stashes();
-                self.restore_head_logs();
+                self.restore_logs(&findings.changed_logs, &findings.changed_references);
                 if busy {
                     self.accept_allowed();
                 }
@@ -285,13 +309,12 @@ impl TamperGuard {
             report.not_restored.append(&mut restored.not_restored);
             return None;
         }
-        let relative = |path: PathBuf| path.strip_prefix(&self.workspace).map(Path::to_owned).unwrap_or(path);
-        undone.changed = detected.changed.into_iter().map(relative).collect();
+        undone.changed = detected.changed.into_iter().map(|path| self.relative(path)).collect();
         Some(undone)
     }
 
     /// Restores the objects of git, and reports links among them. Returns the folders in which they couldn't be restored.
-    fn check_objects(&mut self, busy: bool, undone: &mut UndoneGitChanges, report: &mut TamperError) -> Vec<PathBuf> {
+    fn check_objects(&mut self, busy: bool, undone: &mut UndoneChanges, report: &mut TamperError) -> Vec<PathBuf> {
         let mut lost = Vec::new();
         for store in &mut self.objects {
             let changes = store.check(busy);
@@ -335,14 +358,15 @@ impl GuardedPath {
         }
     }
 
-    fn check(&mut self, rules: &AllowedChanges, mode: CheckMode, busy: bool, report: &mut TamperError) -> GitFindings {
-        let mut findings = GitFindings::default();
+    fn check(&mut self, rules: &AllowedChanges, mode: CheckMode, busy: bool, report: &mut TamperError) -> Findings {
+        let mut findings = Findings::default();
         let is_missing = matches!(self.state, FileState::Missing);
         let mut opened = open_parent(&self.root, &self.relative);
         if opened.is_err() && !(is_missing && matches!(opened, Err(Errno::NOENT))) {
             report.changed.push(self.path.clone());
+            findings.has_replaced = !matches!(opened, Err(Errno::NOENT));
             if mode == CheckMode::Detect {
-                return GitFindings { ends_run: true, ..findings };
+                return Findings { ends_run: true, ..findings };
             }
             // A link or file that replaced a parent folder is removed. A folder is created if one is needed.
             opened = open_parent_or(&self.root, &self.relative, |folder, name| {
@@ -355,7 +379,8 @@ impl GuardedPath {
                 let policy = rules.policy_for_protected(&self.path);
                 let mut check = TreeCheck::new(mode, busy, report);
                 check.check(Location::new(&folder, name, &policy), Some(&mut self.state));
-                findings = check.findings;
+                findings =
+                    Findings { has_replaced: findings.has_replaced || check.findings.has_replaced, ..check.findings };
             }
             Err(Errno::NOENT) if is_missing => {}
             Err(_) => report.not_restored.push(self.path.clone()),

@@ -243,21 +243,90 @@ impl TamperGuard {
         has_restored
     }
 
-    /// Adds entries again that a command has removed from the logs of HEAD: they lead to commits that nothing else may lead to.
-    pub(super) fn restore_head_logs(&self) {
+    /// Adds entries again that a command has removed from the logs of references that are still there: they lead to commits that
+    /// nothing else may lead to. For the same reason, the log of HEAD gets an entry for each deleted branch.
+    pub(super) fn restore_logs(&self, changed: &BTreeSet<PathBuf>, with_changed_references: &BTreeSet<PathBuf>) {
         for git_dir in &self.allowed_changes.git_folders {
-            let path = git_dir.join(HEAD_LOG);
-            let before = self.recorded_text(&path);
-            let now = self.text_now(&path);
-            if now.starts_with(&before) {
+            let logs = git_dir.join("logs");
+            let changed: Vec<&PathBuf> = changed.iter().filter(|path| path.starts_with(&logs)).collect();
+            if changed.is_empty() && !with_changed_references.contains(git_dir) {
                 continue;
             }
-            let known: BTreeSet<&str> = before.lines().collect();
-            let new = now.lines().filter(|line| !known.contains(line) && new_commit(line).is_some());
-            let all: String = before.lines().chain(new).map(|line| format!("{line}\n")).collect();
-            // If it fails, the log is as the command left it, which is allowed.
-            let _ = self.write(&path, all.as_bytes());
+            let now = self.references_now(git_dir);
+            for name in self.recorded_logs(&logs) {
+                let path = logs.join(&name);
+                let is_changed = changed.iter().any(|changed| path.starts_with(changed));
+                // That of the stash is restored in another way, and that of a deleted branch belongs to nothing.
+                let is_there = name == "HEAD" || (name != "refs/stash" && now.contains_key(&name));
+                if is_changed && is_there {
+                    self.restore_log(&path);
+                }
+            }
+            self.keep_deleted_branches(git_dir, &now);
         }
+    }
+
+    /// The names of the logs that were recorded below a folder.
+    fn recorded_logs(&self, logs: &Path) -> Vec<String> {
+        fn add(state: &FileState, name: &str, names: &mut Vec<String>) {
+            match state {
+                FileState::Folder(_, entries) => {
+                    for (entry, state) in entries {
+                        let Some(entry) = entry.to_str() else { continue };
+                        add(state, &if name.is_empty() { entry.to_owned() } else { format!("{name}/{entry}") }, names);
+                    }
+                }
+                FileState::File(..) => names.push(name.to_owned()),
+                _ => {}
+            }
+        }
+        let mut names = Vec::new();
+        if let Some(state) = self.recorded(logs) {
+            add(state, "", &mut names);
+        }
+        names
+    }
+
+    fn restore_log(&self, path: &Path) {
+        let before = self.recorded_text(path);
+        let now = self.text_now(path);
+        if now.starts_with(&before) {
+            return;
+        }
+        let known: BTreeSet<&str> = before.lines().collect();
+        let new = now.lines().filter(|line| !known.contains(line) && new_commit(line).is_some());
+        let all: String = before.lines().chain(new).map(|line| format!("{line}\n")).collect();
+        // If it fails, the log is as the command left it, which is allowed.
+        let _ = self.write(path, all.as_bytes());
+    }
+
+    /// Notes in the log of HEAD where deleted branches led, unless another reference or that log leads there.
+    fn keep_deleted_branches(&self, git_dir: &Path, now: &BTreeMap<String, String>) {
+        let before = self.references_before(git_dir);
+        let mut log = self.text_now(&git_dir.join(HEAD_LOG));
+        let is_deleted = |(name, value): &(&String, &String)| {
+            name.starts_with("refs/heads/")
+                && is_object_name(value)
+                && !now.contains_key(*name)
+                && !now.values().any(|kept| kept == *value)
+                && !log.lines().filter_map(new_commit).any(|kept| kept == *value)
+        };
+        let deleted: Vec<(&String, &String)> = before.iter().filter(is_deleted).collect();
+        if deleted.is_empty() {
+            return;
+        }
+        let head = log.lines().last().and_then(new_commit).map(str::to_owned);
+        let mut last = head.clone().unwrap_or_else(|| "0".repeat(deleted[0].1.len()));
+        for (name, value) in deleted {
+            log.push_str(&format!("{last} {value} {}deleted branch {}\n", log_author(), &name["refs/heads/".len()..]));
+            last.clone_from(value);
+        }
+        // The newest entry is where HEAD is.
+        if let Some(head) = head {
+            log.push_str(&format!("{last} {head} {}noted by legwork\n", log_author()));
+        }
+        // If it fails, the commits can still be found by `git fsck`, as without legwork.
+        let _ = self.write(&git_dir.join(HEAD_LOG), log.as_bytes());
     }
 
     fn recorded_text(&self, path: &Path) -> String {

@@ -112,15 +112,19 @@ pub(super) enum CheckMode {
     Restore,
 }
 
-/// What was found in git folders.
+/// What was found. Most of it is about git folders.
 #[derive(Debug, Default)]
-pub(super) struct GitFindings {
+pub(super) struct Findings {
+    /// Whether something protected was changed in another way than by its removal.
+    pub(super) has_replaced: bool,
     /// Whether hooks, configuration or links were changed.
     pub(super) ends_run: bool,
     /// Whether something was changed in an allowed way.
     pub(super) has_allowed_changes: bool,
     /// The git folders in which references were changed.
     pub(super) changed_references: BTreeSet<PathBuf>,
+    /// The logs, or folders of logs, that were changed.
+    pub(super) changed_logs: BTreeSet<PathBuf>,
 }
 
 /// Compares the path with its recorded state, and handles changes.
@@ -130,14 +134,14 @@ pub(super) struct TreeCheck<'a> {
     /// Whether other commands are still running. If so, git's lock files don't count as changes yet.
     busy: bool,
     report: &'a mut TamperError,
-    pub(super) findings: GitFindings,
+    pub(super) findings: Findings,
     /// A folder further up was removed, so nothing below it was removed in an allowed way.
     is_rebuilding: bool,
 }
 
 impl<'a> TreeCheck<'a> {
     pub(super) fn new(mode: CheckMode, busy: bool, report: &'a mut TamperError) -> Self {
-        Self { mode, busy, report, findings: GitFindings::default(), is_rebuilding: false }
+        Self { mode, busy, report, findings: Findings::default(), is_rebuilding: false }
     }
 
     pub(super) fn check(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
@@ -277,7 +281,11 @@ impl<'a> TreeCheck<'a> {
     /// Takes note of an allowed change.
     fn note_allowed(&mut self, at: Location<'_>) {
         self.findings.has_allowed_changes = true;
-        if let Some(within) = &at.policy.path_in_git_dir
+        let within = at.policy.path_in_git_dir.as_ref();
+        if within.is_some_and(|within| within.starts_with("logs")) {
+            self.findings.changed_logs.insert(at.policy.path.clone());
+        }
+        if let Some(within) = within
             && (within.starts_with("refs") || within == Path::new("packed-refs"))
         {
             let git_dir = at.policy.path.ancestors().nth(within.iter().count());
@@ -304,8 +312,9 @@ impl<'a> TreeCheck<'a> {
     fn revert(&mut self, at: Location<'_>, state: Option<&mut FileState>) {
         let path = &at.policy.path;
         self.report.changed.push(path.clone());
+        self.findings.has_replaced |= state.is_none() || kind(at.folder, at.name).is_some();
         if self.mode == CheckMode::Detect {
-            self.findings.ends_run |= ends_run(at);
+            self.findings.ends_run |= ends_run(at, state.as_deref());
             if let Some(FileState::Folder(_, entries)) = state
                 && kind(at.folder, at.name) == Some(FileType::Directory)
             {
@@ -342,22 +351,38 @@ impl<'a> TreeCheck<'a> {
 
 /// Whether a change in a git folder that isn't allowed is one that no ordinary git command makes, or that could make git run a
 /// program: of hooks, configuration and links, and of the folder itself.
-fn ends_run(at: Location<'_>) -> bool {
+fn ends_run(at: Location<'_>, before: Option<&FileState>) -> bool {
     let Some(within) = at.policy.path_in_git_dir.as_ref() else { return true };
+    let now = stat(at.folder, at.name);
+    let is_regular = now.as_ref().is_some_and(|now| kind_of(now) == FileType::RegularFile && hard_links(now) == 1);
     let parts: Vec<&str> = within.iter().map(|part| part.to_str().unwrap_or_default()).collect();
     let selects_code = match parts.as_slice() {
-        [] => true,
+        // The file that leads to the git folder of a submodule: `git submodule deinit` removes it.
+        [] => now.is_some() || !matches!(before, Some(FileState::File(..))),
+        [.., "config" | "config.worktree"] if is_regular => {
+            let former: &[u8] = match before {
+                Some(FileState::File(_, Some(content))) => content,
+                _ => &[],
+            };
+            let content = read(at.folder, at.name, MAX_GIT_FILE_BYTES);
+            !content.is_some_and(|content| git_content::adds_only_harmless_settings(former, &content))
+        }
         [.., "config" | "config.worktree" | "commondir" | "gitdir"] | ["info", "attributes"] => true,
         ["objects", "info", name] => name.ends_with("alternates"),
         parts => parts.contains(&"hooks"),
     };
     selects_code
-        || match stat(at.folder, at.name) {
+        || match now {
             None => false,
             Some(now) => match kind_of(&now) {
                 FileType::Directory => false,
+                FileType::RegularFile if at.policy.is_in_git_dir("index") && is_regular => {
+                    // One that can't be read, such as a split index, can only be undone.
+                    let content = read(at.folder, at.name, MAX_GIT_FILE_BYTES);
+                    content.is_some_and(|content| git_content::has_foreign_paths(&content))
+                }
                 FileType::RegularFile => {
-                    hard_links(&now) > 1
+                    !is_regular
                         || at.policy.may_be_committed() && !git_content::is_safe_git_file(at.folder, at.name, within)
                 }
                 _ => true,
