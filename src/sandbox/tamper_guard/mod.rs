@@ -244,6 +244,7 @@ impl TamperGuard {
             report.git = Some(self.allowed_changes.git);
         }
         if !report.changed.is_empty() {
+            report.changed.append(&mut removed);
             return Err(report);
         }
         if removed.is_empty() {
