@@ -21,7 +21,7 @@ const ATTACKS: [&str; 17] = [
     "echo x > copy; ln -f copy job.yaml; echo y >> copy",
     "echo ../elsewhere > .git/commondir",
     "mkdir -p .git/info; printf '* filter=x\\n' > .git/info/attributes",
-    "echo '[core]' > .git/config.worktree",
+    "printf '[core]\\n\\tfsmonitor = x\\n' > .git/config.worktree",
     "for plan in runs/*/2*/plan.json; do echo x > $plan; done",
     "for job in runs/*/2*/job.yaml; do echo '# x' >> $job; done",
     "for journal in runs/*/2*/events.jsonl; do sed -i s/Go/Stop/ $journal; done; sleep 0.02",
@@ -70,6 +70,11 @@ fn protected_paths_do_not_change() {
                     assert!(message.contains("protected") || message.contains("journal"), "{message}");
                 }
                 (Tier::Bubblewrap, "completed" | "environment_failed") => {}
+                // Restored, and the model is told.
+                (Tier::Landlock, "completed") if attack == "rm -f job.yaml" => {
+                    let told = super::attack_fixture::outputs(&folder.events()).any(|text| text.contains("Restored"));
+                    assert!(told, "{}", ended.full_output());
+                }
                 // The kernel denies this attack itself.
                 (Tier::Landlock, "completed") if attack.starts_with("chmod") || attack.starts_with("git config") => {}
                 (_, other) => panic!("{user:?} in {tier:?}: {attack}: {other}\n{}", ended.full_output()),
@@ -141,8 +146,11 @@ fn configuration_of_other_programs_does_not_change() {
                 ended.full_output()
             );
             let outcome = ended.run_folder().result()["outcome"].as_str().unwrap().to_owned();
-            let may_complete = tier == Tier::Bubblewrap && outcome == "completed";
-            assert!(may_complete || outcome == "environment_failed", "{user:?} in {tier:?}: {attack}: {outcome}");
+            let may_complete = tier == Tier::Bubblewrap || attack == "rm -rf deploy";
+            assert!(
+                may_complete && outcome == "completed" || outcome == "environment_failed",
+                "{user:?} in {tier:?}: {attack}: {outcome}"
+            );
         }
         let allowed =
             "PATH=/usr/bin:/bin; echo new > .github/notes.md; sed -i s/new/old/ .github/notes.md; mkdir -p src/.x";

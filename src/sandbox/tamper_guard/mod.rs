@@ -223,8 +223,9 @@ impl TamperGuard {
             if !guarded.is_in_git_dir(&self.allowed_changes) {
                 let mut found = TamperError::default();
                 let findings = guarded.check(&self.allowed_changes, CheckMode::Enforce, busy, &mut found);
-                // `git clean` and `git stash -u` remove what they don't know.
-                if findings.has_replaced || !found.not_restored.is_empty() {
+                // `git clean` and `git stash -u` remove what they don't know, but not a record alone.
+                let is_in_runs = self.runs.as_ref().is_some_and(|runs| guarded.path.starts_with(&runs.path));
+                if findings.has_replaced || is_in_runs || !found.not_restored.is_empty() {
                     report.changed.append(&mut found.changed);
                     report.not_restored.append(&mut found.not_restored);
                 } else {

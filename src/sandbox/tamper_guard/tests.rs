@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::super::allowed_changes::AllowedChanges;
-use super::super::{GuardedFiles, ObjectStages, SandboxPolicy, TamperError};
+use super::super::{GuardedFiles, ObjectStages, SandboxPolicy};
 use super::TamperGuard;
 use crate::job::Network;
 
