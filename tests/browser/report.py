@@ -3,7 +3,7 @@
     report.py BROWSER REPAIRED HOSTILE LONG [SCREENSHOTS]
 
 The browser is driven over a pipe by its own protocol (--remote-debugging-pipe), so this needs only Python's standard
-library. The three reports are made by the tests in tests/report.rs.
+library. The three reports are made by the tests in tests/records/report.rs.
 """
 
 import base64

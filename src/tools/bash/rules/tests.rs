@@ -224,7 +224,7 @@ fn cd_through_a_link_cannot_leave_the_workspace() {
     assert_eq!(String::from_utf8(ran.stdout).unwrap().trim_end(), root.to_str().unwrap());
 }
 
-/// The same list through the real binary: `tests/bash_rules.rs`.
+/// The same list through the real binary: `tests/tools/bash_rules.rs`.
 #[test]
 fn bypasses_are_denied_except_those_of_the_program_itself() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bash_rules/corpus.yaml");

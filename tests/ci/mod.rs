@@ -1,0 +1,4 @@
+//! CI systems.
+
+pub(crate) mod ci_files;
+pub(crate) mod github_action;

@@ -1,0 +1,3 @@
+//! Cases of jobs.
+
+pub(crate) mod cases;

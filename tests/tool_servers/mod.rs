@@ -1,0 +1,3 @@
+//! Tool servers.
+
+pub(crate) mod mcp;
