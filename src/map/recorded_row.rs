@@ -71,6 +71,8 @@ pub fn recorded_row(
     let is_foreign = match &reading.state {
         // A process was killed before its run started, or a power failure has taken the start away.
         RecordState::Absent | RecordState::NotStarted => return Ok(RecordedRow::New),
+        // A process is just starting it; opening the record finds out whether that succeeds.
+        RecordState::Running if reading.start.is_none() => return Ok(RecordedRow::New),
         RecordState::PreviousAttempt(run_id, _) => return Err(not_a_record(folder, previous_attempt_of(run_id))),
         // Its answer is used, and a warning says so.
         RecordState::Foreign(Mismatch::OtherKey, _) => true,

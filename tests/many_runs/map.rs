@@ -853,6 +853,25 @@ fn no_lease_stays_in_a_record_that_has_ended() {
 }
 
 #[test]
+fn a_row_that_another_process_is_just_starting_is_no_damaged_one() {
+    let folder = writing("");
+    rows(&folder, 2);
+    let server = Server::with(Checks::AllowRepeats, write_then_answer);
+    let start = || folder.legwork(MAP).args(["--isolate", "none"]).anthropic(&server).run();
+    // The other process has made and locked the folder of the record, and written nothing yet.
+    let record = folder.at("runs/job/map-rows/rows/a0");
+    std::fs::create_dir_all(&record).unwrap();
+    let lock = std::fs::File::open(&record).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let beside = start();
+    beside.assert_code(75);
+    assert!(!beside.stderr.contains("isn't a run's record"), "{}", beside.full_output());
+    drop(lock);
+    start().assert_code(0);
+    assert_eq!(outcomes(&folder).len(), 2);
+}
+
+#[test]
 fn a_row_that_another_process_has_run_gets_no_second_line_while_the_map_runs() {
     let folder = writing("");
     rows(&folder, 3);

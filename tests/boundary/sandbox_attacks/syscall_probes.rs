@@ -12,8 +12,9 @@ pub(super) const PROBE_VARIABLE: &str = "LEGWORK_TRIAL";
 
 /// The command that makes an attempt.
 pub(super) fn probe_command(trial: &str) -> String {
+    let (_, module) = module_path!().split_once("::").unwrap();
     format!(
-        "{PROBE_VARIABLE}='{trial}' ./probe sandbox_attacks::syscall_probes::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
+        "{PROBE_VARIABLE}='{trial}' ./probe {module}::trial --exact --nocapture --test-threads=1 2>&1 | grep -a {ESCAPED_MARK}"
     )
 }
 
