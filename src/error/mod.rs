@@ -3,7 +3,7 @@
 mod obstacle;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub use self::obstacle::{ContinuedBy, OTHER_KEY, Obstacle, previous_attempt_of, record_of};
 use crate::diagnostic::Diagnostic;
@@ -206,6 +206,22 @@ pub fn reader_of(version: Option<&str>) -> String {
     }
 }
 
+/// What to do if a record can't be written any more.
+pub fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
+    use io::ErrorKind::{InvalidData, NotFound};
+    match failure.kind() {
+        NotFound | InvalidData => {
+            "A command of the run, such as `git clean -x`, or another program moved, deleted or changed the record. Start the job \
+             again, and keep them away from the record; --out DIR keeps it outside of the workspace."
+                .into()
+        }
+        _ if is_out_of_descriptors(failure) => {
+            format!("{RAISE_DESCRIPTORS}, then resume the run: legwork resume {}", folder.display())
+        }
+        _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
+    }
+}
+
 impl Error {
     /// An error of the command line, with a hint.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -233,7 +249,7 @@ impl Error {
                 Some(text.to_owned())
             }
             Self::FewDescriptors { .. } => Some(format!("{RAISE_DESCRIPTORS}.")),
-            Self::Record { source, .. } | Self::BrokenRecord { source, .. } if is_out_of_descriptors(source) => {
+            Self::Record { source, .. } if is_out_of_descriptors(source) => {
                 Some(format!("{RAISE_DESCRIPTORS}, then repeat the command."))
             }
             Self::Record { source, .. }
@@ -243,9 +259,7 @@ impl Error {
                 Some("Free some disk space, then repeat the command; with --out DIR, it starts again in another folder.".into())
             }
             Self::Record { .. } => Some("Choose another folder with --out DIR.".into()),
-            Self::BrokenRecord { path, .. } => {
-                Some(format!("Free some disk space, then resume the run: legwork resume {}", path.display()))
-            }
+            Self::BrokenRecord { path, source } => Some(recovery_hint(source, path)),
             Self::Workspace { .. } => Some("Choose an existing folder with --workspace DIR.".into()),
             Self::NoSuchRun { .. } => {
                 Some(

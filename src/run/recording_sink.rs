@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::ResumeState;
-use super::run_error::recovery_hint;
 use crate::attachment::Attachment;
+use crate::error::recovery_hint;
 use crate::event::{ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunModel, Sink};
 use crate::plan::Plan;
 use crate::providers::{Provider, ProviderError};

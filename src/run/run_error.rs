@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use crate::agent::RunState;
-use crate::error::{RAISE_DESCRIPTORS, is_out_of_descriptors};
+use crate::error::recovery_hint;
 use crate::event::{AgentFinished, ErrorInfo, Outcome, RunResult};
 use crate::job::Compaction;
 
@@ -17,21 +17,6 @@ pub(super) fn mark_record_failure(result: &mut RunResult, failure: &io::Error, f
         message: format!("the run's record can't be written: {failure}"),
         hint: Some(recovery_hint(failure, folder)),
     });
-}
-
-/// What to do if a record can't be written any more.
-pub(super) fn recovery_hint(failure: &io::Error, folder: &Path) -> String {
-    use io::ErrorKind::{InvalidData, NotFound};
-    match failure.kind() {
-        NotFound | InvalidData => {
-            "Another program moved, deleted or changed the record. Start the job again, and keep other programs away from the record."
-                .into()
-        }
-        _ if is_out_of_descriptors(failure) => {
-            format!("{RAISE_DESCRIPTORS}, then resume the run: legwork resume {}", folder.display())
-        }
-        _ => format!("Free some disk space, then resume the run: legwork resume {}", folder.display()),
-    }
 }
 
 /// Why the parent didn't complete; `None` if it did.

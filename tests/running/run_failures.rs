@@ -34,6 +34,15 @@ fn a_missing_key_is_reported_before_anything_else() {
     assert_eq!(folder.list(), ["job.yaml"], "nothing was written");
 }
 
+/// The disk isn't full.
+#[test]
+fn a_record_that_a_command_removes_is_named_as_removed() {
+    let folder = folder_with("parent:\n  prompt: Go.\n  tools: [bash]\n");
+    folder.write("s.yaml", "parent:\n  - calls: [{ tool: bash, input: { command: rm -rf runs } }]\n  - text: done\n");
+    let run = folder.legwork(&["run", "job.yaml", "--model", "replay/s.yaml", "--sandbox", "off"]).run();
+    run.assert_code(5).assert_stderr_contains("deleted or changed the record").assert_not_printed("disk space");
+}
+
 #[test]
 fn a_rejected_key_is_final_and_never_shown() {
     let folder = folder_with(JOB);
