@@ -177,18 +177,28 @@ class Cluster:
         return self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
 
     def processes(self):
-        """All processes of the cluster and its jobs, by id, with their environment."""
+        """All processes of the cluster and its jobs, by id, with their environment.
+
+        Only root can read that of legwork, which hides its own. It is that of the process that started it.
+        """
         marker = f"SLURM_CONF={self.configuration}"
-        found = {}
+        found, hidden = {}, []
         for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
             try:
-                if entry.name.isdigit():
-                    variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
-                    if marker in variables:
-                        found[int(entry.name)] = variables
+                variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+                if marker in variables:
+                    found[int(entry.name)] = variables
+            except PermissionError:
+                hidden.append(int(entry.name))
             except OSError:
                 continue
-        return found
+        while True:
+            begun = {pid: found[stat(pid)] for pid in hidden if pid not in found and stat(pid) in found}
+            if not begun:
+                return found
+            found.update(begun)
 
     def stop(self):
         try:
@@ -234,11 +244,12 @@ def stat(pid):
 
 
 def is_map(pid, program):
+    """Whether a process of the cluster is a map. Only root can read which program it executes."""
     try:
         words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return os.path.samefile(f"/proc/{pid}/exe", program) and words[1:2] == [b"map"]
     except OSError:
         return False
+    return os.path.basename(words[0]) == os.path.basename(os.fsencode(program)) and words[1:2] == [b"map"]
 
 
 def kill_node(cluster, name):
