@@ -17,6 +17,8 @@ use super::object_store::{KeptBy, ObjectStore};
 use super::runs_dir::{RunsDir, WatchedJobDir};
 use super::{GuardedPath, TamperGuard};
 use crate::job::GitAccess;
+#[cfg(target_os = "linux")]
+use crate::workspace::open_beneath::DIR_FLAGS;
 
 impl TamperGuard {
     /// A hash that changes whenever the snapshot would.
@@ -267,7 +269,10 @@ impl SnapshotReader<'_> {
 fn reopen(number: u64) -> Option<OwnedFd> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
 
-    openat(CWD, format!("/proc/self/fd/{number}"), super::dir_fd::PATH_FLAGS & !OFlags::NOFOLLOW, Mode::empty()).ok()
+    let open =
+        |flags: OFlags| openat(CWD, format!("/proc/self/fd/{number}"), flags & !OFlags::NOFOLLOW, Mode::empty()).ok();
+    // The mode of a folder that was opened only as a place can't be changed, and the links to objects have to be made writable.
+    open(DIR_FLAGS).or_else(|| open(super::dir_fd::PATH_FLAGS))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -61,7 +61,7 @@ fn workspace_state(workspace: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Runs an attack to its end and kills the runner. The original state must then be restored.
-fn kill_during(user: User, tier: Tier, attack: &str, kill: impl Fn(&AttackFixture, &RunningProgram)) {
+fn kill_during(user: User, tier: Tier, attack: &str, kill: impl Fn(&AttackFixture, &RunningProgram)) -> AttackFixture {
     let place = AttackFixture::new(user).unwrap();
     if IN_BOTH_TIERS.contains(&attack) {
         place.edit_job("network: none", "network: none\ngit: commit");
@@ -89,6 +89,13 @@ fn kill_during(user: User, tier: Tier, attack: &str, kill: impl Fn(&AttackFixtur
     assert!(now == before, "{user:?} in {tier:?}: {attack}: {wrong:?} instead of {missing:?}");
     let outside = std::fs::read_to_string(place.root().join("outside/file")).unwrap();
     assert_eq!(outside.trim(), super::attack_fixture::SECRET);
+    place
+}
+
+/// Whether an object folder of the workspace has a folder of legwork's. Its files can't be removed without changing modes.
+fn has_object_copies(workspace: &Path) -> bool {
+    let names = std::fs::read_dir(workspace.join(".git/objects")).unwrap().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().starts_with("tmp_objdir-legwork-"))
 }
 
 fn attacks(tier: Tier) -> impl Iterator<Item = &'static str> {
@@ -100,9 +107,10 @@ fn attacks(tier: Tier) -> impl Iterator<Item = &'static str> {
 fn protected_paths_are_restored_if_the_run_is_killed_during_a_command() {
     for (user, tier) in users_and_tiers() {
         for attack in attacks(tier) {
-            kill_during(user, tier, attack, |_, running| {
+            let place = kill_during(user, tier, attack, |_, running| {
                 running.signal(Signal::KILL);
             });
+            wait_until(|| !has_object_copies(&place.workspace()));
         }
     }
 }
