@@ -34,6 +34,7 @@ pub mod toml_file;
 pub mod template;
 pub mod json_schema;
 pub mod job;
+pub mod outputs;
 pub mod models;
 pub mod redaction;
 pub mod pricing;

@@ -1,0 +1,22 @@
+//! What a run proposes to do outside: typed outputs, which `legwork publish` applies later, without a model.
+//!
+//! The agent proposes through one tool for each output of the job. A call is checked and accepted or refused at once; an
+//! accepted call is an [`Entry`]. A later process checks all of it again and applies it, with the policy of the job file in its own
+//! checkout.
+
+mod entry;
+mod output;
+mod outputs_file;
+mod trigger;
+
+pub use entry::{Entry, MAX_KEY, is_key};
+pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
+pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
+pub use trigger::{Branch, Forge, Subject, Trigger};
+
+/// The longest text that a model can propose, in characters. GitHub accepts 65,536, with the mark.
+pub const MAX_BODY_CHARS: usize = 60_000;
+/// The most links in one text.
+pub const MAX_LINKS: usize = 50;
+/// The longest title with its prefix, in characters.
+pub const MAX_TITLE_CHARS: usize = 200;
