@@ -8,11 +8,13 @@ mod entry;
 mod output;
 mod outputs_file;
 mod trigger;
+pub mod trigger_event;
 
 pub use entry::{Entry, MAX_KEY, is_key};
 pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
 pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
 pub use trigger::{Branch, Forge, Subject, Trigger};
+pub use trigger_event::{TriggerError, TriggerQuery};
 
 /// The longest text that a model can propose, in characters. GitHub accepts 65,536, with the mark.
 pub const MAX_BODY_CHARS: usize = 60_000;
