@@ -19,5 +19,5 @@ pub use self::case::{
 };
 pub use self::expect::{Expect, WORKSPACE_FOLDER, expect_schema};
 pub use self::report::{CaseReport, Failure, TestReport};
-pub use self::runner::{CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
+pub use self::runner::{CaseEnd, CaseEngine, CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;

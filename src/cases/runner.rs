@@ -1,49 +1,56 @@
-//! Runs a case: `legwork run` in a separate process, offline, with a fresh copy of the fixture.
+//! Runs a case, offline, with a fresh copy of the fixture, and evaluates it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroU32;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::evaluate::{Evaluation, evaluate};
 use super::{Case, CaseReport, Failure, fixture, snapshot};
-use crate::event::{JournalEntry, RunModel, RunResult};
+use crate::event::{RunModel, RunResult};
 use crate::git::GitProgram;
 use crate::running_clock;
 use crate::workspace::remove_folder::remove_folder;
 
-/// The time for a run to end after SIGTERM.
+/// The time for a run to end after it was stopped.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
-/// The most bytes of stderr to keep.
-const MAX_STDERR_BYTES: usize = 16 * 1024;
-/// The longest event to read, in bytes.
-const MAX_EVENT_BYTES: u64 = 256 << 20;
+/// The exit code of a program of Rust that panicked.
+const EXIT_PANIC: u8 = 101;
 
-/// The environment variables that a run inherits. They include no keys and no variables of CI systems.
-const INHERITED_VARIABLES: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+/// Executes the runs of cases. Several threads can use it, each with a runtime of its own.
+pub trait CaseEngine: Sync {
+    /// Executes the job of a case in this workspace, offline and with the replies of the case, and writes the record to a new
+    /// folder in `runs`. Cancelling `stop` ends the run early.
+    fn execute(
+        &self,
+        case: &Case,
+        workspace: &Path,
+        runs: &Path,
+        stop: CancellationToken,
+    ) -> impl Future<Output = CaseEnd>;
+}
+
+/// How the run of a case ended.
+pub struct CaseEnd {
+    /// Its result, and what has happened; or the exit code of `legwork run` if it couldn't run.
+    pub ended: Result<(RunResult, RunModel), u8>,
+    /// The end of what `legwork run` would have printed to stderr.
+    pub output: String,
+}
 
 /// The configuration for all cases.
 #[derive(Debug)]
 pub struct RunnerConfig {
-    /// The legwork executable.
-    pub executable: PathBuf,
     /// The git program, for cases with commits.
     pub git: Option<GitProgram>,
-    /// The environment variables.
-    pub variables: BTreeMap<String, String>,
-    /// The sandbox arguments for `legwork run`.
-    pub sandbox: Vec<std::ffi::OsString>,
     /// Whether to update snapshots.
     pub accept: bool,
-    /// Whether the jobs are untrusted.
-    pub untrusted: bool,
     /// The number of runs of each case. A case with varying results fails.
     pub repeat: NonZeroU32,
     /// Stops all runs when cancelled.
@@ -52,20 +59,22 @@ pub struct RunnerConfig {
 
 /// A run of a case.
 #[derive(Debug)]
-pub struct CaseRun<'a> {
+pub struct CaseRun<'a, E> {
     /// The case.
     pub case: &'a Case,
     /// The canonical path of a folder for this run, which needn't exist yet.
     pub folder: PathBuf,
     /// The configuration.
     pub config: &'a RunnerConfig,
+    /// Executes it.
+    pub engine: &'a E,
 }
 
 /// Runs a case the configured number of times and evaluates it. `None` if it was stopped. The folder is kept only if the case
 /// failed. For a flaky case, it contains the two runs that differ.
-pub async fn run_case(run: CaseRun<'_>) -> Option<CaseReport> {
+pub async fn run_case<E: CaseEngine>(run: CaseRun<'_, E>) -> Option<CaseReport> {
     let began = Instant::now();
-    let CaseRun { case, folder, config } = &run;
+    let CaseRun { case, folder, config, engine } = &run;
     let times = config.repeat.get();
     let numbered = |number: u32| match times {
         1 => folder.clone(),
@@ -73,7 +82,7 @@ pub async fn run_case(run: CaseRun<'_>) -> Option<CaseReport> {
     };
     let (mut evaluation, mut flaky) = (Evaluation::default(), None);
     for number in 1..=times {
-        let one = CaseRun { case, folder: numbered(number), config };
+        let one = CaseRun { case, folder: numbered(number), config, engine: *engine };
         let Some(next) = one.run_once().await else {
             remove(folder).await;
             return None;
@@ -167,13 +176,9 @@ fn accept_snapshots(case: &Case, evaluation: Evaluation, accept: bool) -> (Vec<F
     (failures, updated)
 }
 
-impl CaseRun<'_> {
+impl<E: CaseEngine> CaseRun<'_, E> {
     fn workspace(&self) -> PathBuf {
         self.folder.join("work")
-    }
-
-    fn runs_folder(&self) -> PathBuf {
-        self.folder.join("runs")
     }
 
     /// Runs the case once. `None` if all runs were stopped.
@@ -189,22 +194,33 @@ impl CaseRun<'_> {
 
     async fn execute(&self) -> Result<Evaluation, Failure> {
         self.prepare().await?;
-        let mut child = self
-            .command()
-            .spawn()
-            .map_err(|error| Failure::new(format!("can't start {}: {error}", self.config.executable.display())))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (counts, stderr, (status, timed_out)) =
-            futures_util::future::join3(count_events(stdout), read_tail(stderr), self.wait(&mut child)).await;
-        if timed_out {
-            let message = format!("timed out after {} s", self.case.timeout().as_secs());
-            return Err(Failure::new(message).detail(stderr));
+        let Self { case, folder, config, engine } = self;
+        let (workspace, runs, stop) = (self.workspace(), folder.join("runs"), config.stop.child_token());
+        let run = engine.execute(case, &workspace, &runs, stop.clone());
+        // A panic is a bug, and mustn't take the other cases with it.
+        let mut run = pin!(AssertUnwindSafe(run).catch_unwind());
+        let (mut end, mut timed_out) = (None, false);
+        tokio::select! {
+            biased;
+            ended = &mut run => end = Some(ended),
+            () = stop.cancelled() => {}
+            () = running_clock::sleep(case.timeout()) => timed_out = true,
         }
-        let Some(result) = counts.started.as_ref().and_then(|(_, started)| self.result(&started.run_id)) else {
-            let message = format!("the run ended without a result: {}", ending(status));
-            return Err(Failure::new(message).detail(stderr));
-        };
-        Ok(evaluate(self.case, &result, &counts, &self.workspace()))
+        if end.is_none() {
+            stop.cancel();
+            end = tokio::time::timeout(SHUTDOWN_GRACE, run).await.ok();
+        }
+        let panicked = |_| CaseEnd { ended: Err(EXIT_PANIC), output: "this is a bug in legwork".to_owned() };
+        let end = end.map(|end| end.unwrap_or_else(panicked));
+        if timed_out {
+            let message = format!("timed out after {} s", case.timeout().as_secs());
+            return Err(Failure::new(message).detail(end.map(|end| end.output).unwrap_or_default()));
+        }
+        let Some(CaseEnd { ended, output }) = end else { return Err(Failure::new("the run didn't stop")) };
+        let without_result =
+            |code| Failure::new(format!("the run ended without a result: exit code {code}")).detail(output);
+        let (result, model) = ended.map_err(without_result)?;
+        Ok(evaluate(case, &result, &model, &workspace))
     }
 
     /// Creates the workspace from the fixture.
@@ -226,112 +242,11 @@ impl CaseRun<'_> {
         let failed = |why: String| Failure::new("can't create the workspace").detail(why).at_value(git);
         created.await.unwrap_or_else(|error| Err(error.to_string())).map_err(failed)
     }
-
-    fn command(&self) -> Command {
-        let Self { case, config, .. } = self;
-        let mut command = Command::new(&config.executable);
-        let model = format!("replay/{}", case.replies.display());
-        command.arg("run").arg(&case.job_file).args([
-            "--offline",
-            "--local-context",
-            "--format",
-            "jsonl",
-            "--model",
-            &model,
-        ]);
-        command.arg("--workspace").arg(self.workspace()).arg("--out").arg(self.runs_folder()).args(&config.sandbox);
-        if config.untrusted {
-            command.arg("--untrusted");
-        }
-        if let Some(inputs) = &case.inputs {
-            command.arg("--inputs").arg(inputs);
-        }
-        for name in &case.missing_secrets {
-            command.arg("--set").arg(format!("{name}={}", placeholder_secret(name)));
-        }
-        let is_passed = |name: &str| {
-            INHERITED_VARIABLES.contains(&name)
-                || name.starts_with("LC_")
-                || case.env.iter().any(|granted| granted == name)
-        };
-        let variables = config.variables.iter().filter(|(name, _)| is_passed(name));
-        command
-            .env_clear()
-            .envs(variables)
-            .current_dir(self.workspace())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A signal from the terminal must reach only this process, which passes it on.
-            .process_group(0)
-            .kill_on_drop(true);
-        command
-    }
-
-    /// Waits for the run to end. Ends it after the timeout or when all runs are stopped. Returns whether it timed out.
-    async fn wait(&self, child: &mut Child) -> (std::io::Result<ExitStatus>, bool) {
-        let timed_out = tokio::select! {
-            status = child.wait() => return (status, false),
-            () = running_clock::sleep(self.case.timeout()) => true,
-            () = self.config.stop.cancelled() => false,
-        };
-        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        if let Ok(status) = tokio::time::timeout(SHUTDOWN_GRACE, child.wait()).await {
-            return (status, timed_out);
-        }
-        let _ = child.start_kill();
-        (child.wait().await, timed_out)
-    }
-
-    fn result(&self, run_id: &str) -> Option<RunResult> {
-        let path = self.runs_folder().join(&self.case.job).join(run_id).join("result.json");
-        serde_json::from_slice(&fs::read(path).ok()?).ok()
-    }
 }
 
 /// The placeholder value of a secret input without a value in the case.
 pub fn placeholder_secret(name: &str) -> String {
     format!("placeholder-for-{name}")
-}
-
-/// Counts events as they arrive. Skips lines that aren't events.
-async fn count_events(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> RunModel {
-    let mut counts = RunModel::default();
-    let Some(pipe) = pipe else { return counts };
-    let mut lines = BufReader::with_capacity(64 * 1024, pipe);
-    let mut line = Vec::new();
-    while let Ok(1..) = (&mut lines).take(MAX_EVENT_BYTES).read_until(b'\n', &mut line).await {
-        let entry = str::from_utf8(&line).ok().and_then(|line| JournalEntry::from_json(line.trim_end()).ok());
-        if let Some(entry) = entry {
-            counts.apply(&entry.agent, &entry.event, entry.at);
-        }
-        line.clear();
-    }
-    counts
-}
-
-/// Reads output and returns its end.
-async fn read_tail(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
-    let Some(mut pipe) = pipe else { return String::new() };
-    let (mut kept, mut piece) = (Vec::new(), [0; 4096]);
-    while let Ok(length @ 1..) = pipe.read(&mut piece).await {
-        kept.extend_from_slice(&piece[..length]);
-        if kept.len() > 2 * MAX_STDERR_BYTES {
-            kept.drain(..kept.len() - MAX_STDERR_BYTES);
-        }
-    }
-    let from = kept.len().saturating_sub(MAX_STDERR_BYTES);
-    String::from_utf8_lossy(&kept[from..]).trim_end().to_owned()
-}
-
-fn ending(status: std::io::Result<ExitStatus>) -> String {
-    match status.map(|status| (status.code(), status)) {
-        Ok((Some(code), _)) => format!("exit code {code}"),
-        Ok((None, status)) => status.to_string(),
-        Err(error) => error.to_string(),
-    }
 }
 
 /// Creates a temporary folder for cases, which is removed when dropped. Also returns its canonical path.

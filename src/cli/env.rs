@@ -19,14 +19,13 @@ use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::sandbox::restrict_git;
 use crate::sync::IgnorePoison;
 
-/// Names the current folder of `legwork test` to the runs that it starts (not for users).
-pub(super) const CHECKOUT_VARIABLE: &str = "LEGWORK_TEST_CHECKOUT";
-
 /// What the commands know about their environment, read once at the start.
 pub(super) struct CliEnv {
     /// The environment variables that are valid Unicode.
     pub(super) variables: BTreeMap<String, String>,
     pub(super) current_folder: PathBuf,
+    /// The current folder of the command that runs a test case, whose own current folder is the workspace.
+    pub(super) checkout: Option<PathBuf>,
     /// The arguments of the command line, without the program. `None` for one that isn't valid Unicode.
     pub(super) arguments: Vec<Option<String>>,
     pub(super) console: Console,
@@ -59,9 +58,8 @@ impl CliEnv {
     pub(super) fn changeable_folders(&self, workspace: &Path, more: &[PathBuf]) -> Folders {
         let workspace = self.current_folder.join(workspace);
         let home = self.folder_variable("HOME").and_then(|home| home.canonicalize().ok());
-        let checkout = self.folder_variable(CHECKOUT_VARIABLE);
         let mut folders = vec![workspace, self.current_folder.clone()];
-        folders.extend(more.iter().map(|folder| self.current_folder.join(folder)).chain(checkout));
+        folders.extend(more.iter().map(|folder| self.current_folder.join(folder)).chain(self.checkout.clone()));
         for folder in folders.clone() {
             let folder = canonical_as_far_as_possible(&folder);
             // The repository of a worktree, such as that of a row, is elsewhere.

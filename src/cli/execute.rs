@@ -66,7 +66,7 @@ pub(super) fn execute_and_print(
     let progress = RunProgress::start(env, is_live, plan, env.prices()?, before, &run.backends.signals);
     let mut observers = vec![progress.observer()];
     if jsonl {
-        observers.push(Arc::new(JsonlObserver { out: env.console }));
+        observers.push(Arc::new(JsonlObserver { out: env.console.clone() }));
     }
     run.observers.splice(0..0, observers);
     let (folder, sends_traces) = (record.recorder.folder.clone(), !run.prepared.options.offline);
@@ -114,7 +114,7 @@ pub(super) fn print_ended_run(
         let mut entries: Vec<JournalEntry> = record.journals()?.into_values().flatten().collect();
         // The order of an agent's own events stays.
         entries.sort_by_key(|entry| entry.at);
-        let console = env.console;
+        let console = &env.console;
         entries.iter().for_each(|entry| console.print(&reports::json::event_line(entry)));
     }
     let written = printed.files.write(result, printed.display_folder, env);

@@ -228,7 +228,9 @@ pub fn main() -> u8 {
     let code = folder.and_then(|current_folder| {
         let (prices, servers, warned) = (OnceLock::new(), OnceLock::new(), Mutex::default());
         let clock = jiff::Timestamp::now;
-        let env = CliEnv { variables, current_folder, arguments: words, console, clock, prices, servers, warned };
+        let (console, checkout) = (console.clone(), None);
+        let env =
+            CliEnv { variables, current_folder, checkout, arguments: words, console, clock, prices, servers, warned };
         match arguments.command {
             Some(command) => dispatch(command, &env),
             None => {

@@ -1,6 +1,5 @@
 //! The sandbox options of the command line, and the sandbox that follows from them.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -83,15 +82,10 @@ impl SandboxOptions {
         self.mode() == SandboxMode::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
     }
 
-    /// These options as arguments of a command that runs in another folder.
-    pub(super) fn to_arguments(&self, folder: &Path) -> Vec<OsString> {
-        let mut arguments = vec![OsString::from("--sandbox"), self.mode().name().into()];
-        for (option, paths) in [("--allow-read", &self.allow_read), ("--allow-write", &self.allow_write)] {
-            for path in paths {
-                arguments.extend([option.into(), folder.join(path).into_os_string()]);
-            }
-        }
-        arguments
+    /// These options with absolute paths, for a run with another current folder.
+    pub(super) fn in_folder(&self, folder: &Path) -> Self {
+        let absolute = |paths: &[PathBuf]| paths.iter().map(|path| folder.join(path)).collect();
+        Self { sandbox: self.sandbox, allow_read: absolute(&self.allow_read), allow_write: absolute(&self.allow_write) }
     }
 
     /// A short description for a plan.

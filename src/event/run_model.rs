@@ -186,7 +186,7 @@ impl AgentModel {
             Event::RequestInterrupted(interrupted) => self.usage += interrupted.usage,
             Event::ReplyReceived(received) => {
                 self.usage += received.reply.usage;
-                self.replies += 1;
+                self.replies = self.replies.saturating_add(1);
                 let calls = received.reply.tool_calls().enumerate();
                 self.positions = calls.map(|(position, call)| (call.id.clone(), position)).collect();
                 if !self.asks_for_summary {

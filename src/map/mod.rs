@@ -20,7 +20,6 @@ mod row_reading;
 pub mod recorded_row;
 pub mod rows;
 mod runner;
-mod schedule;
 pub mod tables;
 mod workspaces;
 

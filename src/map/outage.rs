@@ -5,10 +5,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::schedule::Start;
 use crate::event::{ErrorInfo, Event, JournalEntry};
 use crate::providers::Contact;
-use crate::run::RunObserver;
+use crate::run::{RunObserver, Start};
 use crate::running_clock::RunningInstant;
 use crate::sync::IgnorePoison;
 

@@ -15,7 +15,6 @@ use super::observer::{EndedRow, MapObserver};
 use super::open_map::OpenMap;
 use super::outage::{AfterFailure, OutageGate, RowWatch};
 use super::recorded_row::{has_ended_in, needs_no_workspace};
-use super::schedule::{self, Start};
 use super::workspaces::isolation_error;
 use crate::agent::MapShare;
 use crate::budget::SharedBudget;
@@ -26,7 +25,8 @@ use crate::plan::InputValues;
 use crate::process::RunDeadline;
 use crate::record::{FlushQueue, PreviousAttempt, RunSlot};
 use crate::run::{
-    ConnectedJob, Ended, KeyedRun, KeyedTarget, OpenRecord, RunObserver, RunSetup, Signals, open_keyed_run,
+    ConnectedJob, Ended, KeyedRun, KeyedTarget, OpenRecord, RunObserver, RunSetup, Signals, Start, open_keyed_run,
+    run_many,
 };
 use crate::sync::IgnorePoison;
 use crate::text::sanitize;
@@ -105,7 +105,7 @@ impl MapRunner<'_> {
                 () = time_is_up => false,
             }
         };
-        schedule::run_rows(rows, self.flow.jobs, &may_start, &run)
+        run_many(rows, self.flow.jobs, &may_start, &run)
     }
 
     /// Whether more rows may start.

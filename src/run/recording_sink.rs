@@ -33,31 +33,20 @@ pub(super) struct RecordingSink {
 
 /// What is known from the recorded events.
 pub(super) struct RecordedState {
-    pub(super) summary: RunModel,
+    pub(super) model: RunModel,
     /// Whether any call or check was started in this part of the run.
     pub(super) has_acted: bool,
     /// What to do about the first event that couldn't be written.
     recovery_hint: Option<String>,
-    /// How many replies each agent has got.
-    reply_counts: BTreeMap<String, usize>,
 }
 
 impl Sink for RecordingSink {
     fn record(&self, agent: &str, event: Event) -> io::Result<()> {
         let at = (self.clock)();
         let mut state = self.state();
-        match event {
-            Event::CallStarted(_) | Event::CheckStarted(_) => state.has_acted = true,
-            Event::ReplyReceived(_) => {
-                let count = state.reply_counts.entry(agent.to_owned()).or_default();
-                *count = count.saturating_add(1);
-            }
-            _ => {}
-        }
-        if agent == PARENT {
-            // Before it is written: the spend of a subagent counts even if the event can't be written.
-            state.summary.apply(agent, &event, at);
-        }
+        state.has_acted |= matches!(event, Event::CallStarted(_) | Event::CheckStarted(_));
+        // Before it is written: the spend of a subagent counts even if the event can't be written.
+        state.model.apply(agent, &event, at);
         drop(state);
         let entry = self.recorder.append(agent, event, at).inspect_err(|error| self.fail(error))?;
         if let Event::AgentFinished(finished) = &entry.event
@@ -90,17 +79,16 @@ impl RecordingSink {
         before: Option<&ResumeState>,
     ) -> Self {
         let state = RecordedState {
-            summary: before.map(ResumeState::run_summary).unwrap_or_default(),
+            model: before.map(ResumeState::model).unwrap_or_default(),
             has_acted: false,
             recovery_hint: None,
-            reply_counts: before.map(ResumeState::reply_counts).unwrap_or_default(),
         };
         Self { recorder: Arc::new(recorder), observers, clock, state: Mutex::new(state) }
     }
 
     /// Writes the summaries of the subagents that ended just before the run was interrupted.
     pub(super) fn write_summaries(&self) -> io::Result<()> {
-        self.state().summary.summaries().try_for_each(|child| write_summary(&self.recorder, child).map(drop))
+        self.state().model.summaries().try_for_each(|child| write_summary(&self.recorder, child).map(drop))
     }
 
     /// Takes the hint of the first failure.
@@ -126,12 +114,14 @@ impl RecordingSink {
         plan: &Plan,
         providers: &BTreeMap<String, Arc<dyn Provider>>,
     ) -> Option<ProviderError> {
-        let replied = &self.state().reply_counts;
+        let agents = &self.state().model.agents;
         providers.iter().find_map(|(source, provider)| {
             let is_asked =
                 |agent: &str| plan.agent(agent).is_some_and(|planned| planned.model.reply_source() == *source);
-            provider
-                .unused_replies(&|agent| replied.get(agent).copied().filter(|_| is_asked(agent)).unwrap_or_default())
+            provider.unused_replies(&|agent| {
+                let replies = agents.get(agent).filter(|_| is_asked(agent)).map(|agent| agent.replies);
+                replies.unwrap_or_default()
+            })
         })
     }
 }

@@ -237,31 +237,19 @@ impl ResumeState {
         })?
     }
 
-    /// The summary of the run's events.
-    pub(super) fn run_summary(&self) -> RunModel {
-        let mut summary = RunModel::default();
-        for entry in self.parent() {
-            summary.apply(&entry.agent, &entry.event, entry.at);
+    /// What has happened in the run. A subagent that has ended counts as having got all of its replies, because its own journal may
+    /// be incomplete.
+    pub(super) fn model(&self) -> RunModel {
+        let mut model = RunModel::default();
+        for entry in self.journals.values().flatten() {
+            model.apply(&entry.agent, &entry.event, entry.at);
         }
-        summary
-    }
-
-    /// How many replies each agent got. A subagent that has ended counts as having got all, because its own journal may be
-    /// incomplete.
-    pub(super) fn reply_counts(&self) -> BTreeMap<String, usize> {
-        let is_reply = |entry: &&JournalEntry| matches!(entry.event, Event::ReplyReceived(_));
-        let count =
-            |(agent, entries): (&String, &Vec<JournalEntry>)| (agent.clone(), entries.iter().filter(is_reply).count());
-        let mut counts: BTreeMap<String, usize> = self.journals.iter().map(count).collect();
-        for entry in self.parent() {
-            if let Event::AgentFinished(end) = &entry.event
-                && end.id != PARENT
-                && !end.outcome.was_cut_off()
-            {
-                counts.insert(end.id.clone(), usize::MAX);
-            }
+        let ended: Vec<String> =
+            model.summaries().filter(|end| !end.outcome.was_cut_off()).map(|end| end.id.clone()).collect();
+        for id in ended {
+            model.agents.entry(id).or_default().replies = usize::MAX;
         }
-        counts
+        model
     }
 
     /// The recorded steps of each agent.

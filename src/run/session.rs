@@ -25,8 +25,8 @@ use crate::agent::{
 };
 use crate::error::{Error, TakenOver};
 use crate::event::{
-    AgentFinished, ErrorInfo, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunOptions, RunResult, RunStarted,
-    Sink, WorkspaceChanged,
+    AgentFinished, ErrorInfo, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunModel, RunOptions, RunResult,
+    RunStarted, Sink, WorkspaceChanged,
 };
 use crate::git::{GitProgram, head_commit};
 use crate::job::Keep;
@@ -125,6 +125,8 @@ impl RunSetup<'_> {
 pub struct Ended {
     /// How it ended.
     pub result: RunResult,
+    /// What has happened.
+    pub model: RunModel,
     /// The values of its inputs, as the record has them.
     pub inputs: IndexMap<String, Value>,
     /// The folder that its tools worked in.
@@ -367,7 +369,7 @@ impl Running<'_> {
         let last_line = sink.record(PARENT, RunFinished { outcome, exit_code, error }.into());
         let folder = &recorder.folder;
         let unknown = || broken(folder, io::Error::other("the journal doesn't say how the run ended"));
-        let mut result = sink.state().summary.result().ok_or_else(unknown)?;
+        let mut result = sink.state().model.result().ok_or_else(unknown)?;
         // If the journal failed earlier, that is already reported.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed
@@ -388,7 +390,8 @@ impl Running<'_> {
         }
         let changes_unknown = plan.changes_files() && result.changes.is_none();
         let (inputs, workspace) = (plan.inputs.clone(), PathBuf::from(&plan.workspace));
-        Ok(Ended { result, inputs, workspace, planted, changes_unknown })
+        let model = std::mem::take(&mut sink.state().model);
+        Ok(Ended { result, model, inputs, workspace, planted, changes_unknown })
     }
 }
 

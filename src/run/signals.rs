@@ -86,7 +86,13 @@ impl Signals {
     /// The same signals for a part of the work, which `stop` can also end without a signal.
     #[must_use]
     pub fn for_part(&self) -> Self {
-        Self { first: Arc::clone(&self.first), stop: self.stop.child_token() }
+        self.with_stop(self.stop.child_token())
+    }
+
+    /// The same signals for a part of the work that `stop` ends.
+    #[must_use]
+    pub fn with_stop(&self, stop: CancellationToken) -> Self {
+        Self { first: Arc::clone(&self.first), stop }
     }
 
     /// The number of the first signal, if one was caught.

@@ -88,7 +88,7 @@ impl MapProgress {
         let heartbeat = Heartbeat::new(env);
         let interval = if is_live { LIVE_TICK } else { heartbeat.tick() };
         let shown = Arc::new(ShownMap {
-            console: env.console,
+            console: env.console.clone(),
             total,
             jobs: start.jobs,
             started: RunningInstant::now(),

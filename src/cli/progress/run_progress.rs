@@ -61,7 +61,7 @@ impl RunProgress {
                 Display::Live(LiveScreen::start("agent", run, |_| "  {msg}  {elapsed_precise}".to_owned()))
             }
             false => Display::Log {
-                console: env.console,
+                console: env.console.clone(),
                 heartbeat: Heartbeat::new(env),
                 groups: (env.variable("GITHUB_ACTIONS") == Some("true") && !env.console.is_quiet).then(Mutex::default),
             },

@@ -1,29 +1,34 @@
 //! `legwork test`: runs the test cases of jobs in parallel and compares the results with the expectations.
 
 mod discover;
+mod engine;
 mod load;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{self, StreamExt};
-
 use self::discover::DiscoveredCase;
+use self::engine::OfflineEngine;
 use self::load::CaseLoader;
 use super::arguments::format_parser;
-use super::env::{CHECKOUT_VARIABLE, CliEnv};
+use super::env::CliEnv;
 use super::sandbox_options::SandboxOptions;
 use crate::cases::{Case, CaseReport, CaseRun, RunnerConfig, TestReport, run_case, temporary_folder};
 use crate::error::Error;
 use crate::exit_code::EXIT_FAILED;
 use crate::lints::JobTrust;
+use crate::process::fd_limit::max_concurrent_runs;
 use crate::reports::{self, test_text};
-use crate::run::Signals;
-use crate::run::start_runtime;
+use crate::run::{Signals, Start, run_many};
+use crate::sync::IgnorePoison;
 
 /// The time after a signal for runs to end and their folders to be removed, before the process is ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
+
+/// How many agents of a case are expected to work at once.
+const AGENTS_AT_ONCE: usize = 2;
 
 /// The least number of runs before snapshots are updated.
 const MIN_RUNS_TO_ACCEPT: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
@@ -138,45 +143,39 @@ pub(super) fn run_cases(
     options: &TestRunOptions,
     env: &CliEnv,
     signals: &Signals,
-    show: &dyn Fn(&CaseReport),
+    show: &(dyn Fn(&CaseReport) + Sync),
 ) -> Result<TestReport, Error> {
     let began = Instant::now();
-    #[allow(clippy::disallowed_methods)]
-    let executable =
-        std::env::current_exe().map_err(Error::environment("the path of the legwork executable is unknown"))?;
     let (temporary, folder) = temporary_folder().map_err(Error::environment("a temporary folder can't be created"))?;
-    let runtime = start_runtime()?;
-    let mut variables = env.variables.clone();
-    // The runs are elsewhere, and would take what is in the checkout for programs of the user.
-    variables.insert(CHECKOUT_VARIABLE.to_owned(), env.current_folder.to_string_lossy().into_owned());
     let runner_config = RunnerConfig {
-        executable,
         git: env.git_program(&env.changeable_folders(&env.current_folder, options.sandbox_options.writable())),
-        variables,
-        sandbox: options.sandbox_options.to_arguments(&env.current_folder),
-        untrusted: options.untrusted,
         accept: options.accept,
         // A snapshot must be the same in every run.
         repeat: if options.accept { options.repeat.max(MIN_RUNS_TO_ACCEPT) } else { options.repeat },
         stop: signals.stop.clone(),
     };
+    let engine = OfflineEngine {
+        env,
+        sandbox_options: options.sandbox_options.in_folder(&env.current_folder),
+        untrusted: options.untrusted,
+        signals: signals.clone(),
+    };
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let parallelism = options.jobs.unwrap_or(processors).get();
-    let mut reports = runtime.block_on(async {
-        let runs = cases.iter().enumerate().map(|(number, case)| {
-            let folder = folder.join(format!("{number}-{}", case.name.replace('/', "-")));
-            run_case(CaseRun { case, folder, config: &runner_config })
-        });
-        let mut ended = stream::iter(runs).buffer_unordered(parallelism);
-        let mut reports = Vec::new();
-        while let Some(report) = ended.next().await {
-            let Some(report) = report else { continue };
+    let jobs = options.jobs.unwrap_or(processors).get().min(max_concurrent_runs(AGENTS_AT_ONCE));
+    let reports = Mutex::new(Vec::new());
+    let may_start = |_| if signals.stop.is_cancelled() { Start::Never } else { Start::Now };
+    let run = async |number: usize, _| {
+        let case = &cases[number];
+        let folder = folder.join(format!("{number}-{}", case.name.replace('/', "-")));
+        if let Some(report) = run_case(CaseRun { case, folder, config: &runner_config, engine: &engine }).await {
+            let mut reports = reports.lock().ignore_poison();
             show(&report);
             reports.push(report);
         }
-        reports
-    });
-    runtime.shutdown_background();
+        false
+    };
+    run_many((0..cases.len()).collect(), jobs, &may_start, &run)?;
+    let mut reports = reports.into_inner().ignore_poison();
     reports.sort_by(|one, other| one.name.cmp(&other.name));
     let interrupted = signals.first().is_some() && reports.len() < cases.len();
     if reports.iter().any(|report| report.kept_folder.is_some()) {

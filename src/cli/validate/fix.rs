@@ -149,7 +149,7 @@ impl<'a> Fixer<'a> {
 
     /// Writes or shows a change. Returns whether there was one.
     fn apply(&mut self, name: &str, path: Option<&Path>, before: &str, fixed: &FixResult) -> bool {
-        let out = self.env.console;
+        let out = &self.env.console;
         if fixed.applied > 0 && self.mode == FixMode::Diff {
             let real = diff_path(path.unwrap_or(Path::new(name)), &self.env.current_folder);
             let patch = patch(&real, before, &fixed.text);

@@ -78,7 +78,7 @@ pub(super) struct ValidateArgs {
 }
 
 pub(super) fn validate(options: &ValidateArgs, env: &CliEnv) -> Result<u8, Error> {
-    let out = env.console;
+    let out = &env.console;
     check_options(options, env)?;
     let stdin = options.stdin_name.as_deref().unwrap_or(Path::new("<stdin>"));
     let files = input_files::expand_paths(&options.paths);

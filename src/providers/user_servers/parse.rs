@@ -12,7 +12,7 @@ use crate::providers::{PROVIDERS, ProviderSpec, base_url, find};
 use crate::toml_file::{DeTable, DeValue, Spanned, TableReader, TomlReader, quotable};
 
 /// The parsed file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ParsedServers {
     /// The servers with a valid name, API and address.
     pub servers: UserServers,

@@ -1,4 +1,4 @@
-//! Runs many rows at once on a few threads, each with a runtime of its own.
+//! Executes many runs at once on a few threads, each with a runtime of its own: the rows of a map, or test cases.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,62 +9,62 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::runtime::start_runtime;
 use crate::error::Error;
 use crate::record::{RunSlot, RunSlots};
-use crate::run::start_runtime;
 use crate::sync::IgnorePoison;
 
-/// The stack of a thread that runs rows, as large as that of the main thread usually is.
+/// The stack of a thread that executes runs, as large as that of the main thread usually is.
 const STACK_BYTES: usize = 8 << 20;
 
-/// How often it is asked whether a row may start that has to wait.
+/// How often it is asked whether a run may start that has to wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whether a row may start.
+/// Whether a run may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// It may.
     Now,
     /// Not yet.
     Later,
-    /// Neither this row nor any other.
+    /// Neither this run nor any other.
     Never,
 }
 
-/// Runs the rows with these numbers in order, at most `jobs` at once; those that only wait for the disk don't
-/// count, and are at most as many. `may_start` is asked before each row. `run` returns whether the row is to run once more, as
-/// the next one. Returns the numbers of the rows that weren't started or are to run once more.
+/// Executes the runs with these numbers in order, at most `jobs` at once; those that only wait for the disk don't
+/// count, and are at most as many. `may_start` is asked before each run. `run` returns whether the run is to start once more, as
+/// the next one. Returns the numbers of the runs that weren't started or are to start once more.
 ///
 /// # Errors
-/// If no thread or runtime can be started. No row has run then.
-pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
-    rows: Vec<usize>,
+/// If no thread or runtime can be started. Nothing has run then.
+pub fn run_many<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
+    numbers: Vec<usize>,
     jobs: usize,
     may_start: &(dyn Fn(usize) -> Start + Sync),
     run: &F,
 ) -> Result<Vec<usize>, Error> {
-    let jobs = jobs.min(rows.len()).max(1);
+    let jobs = jobs.min(numbers.len()).max(1);
     let processors = available_parallelism().map_or(1, usize::from);
     let threads = jobs.min(2 * processors);
     let runtimes = (0..threads).map(|_| start_runtime()).collect::<Result<Vec<_>, _>>()?;
-    let (queue, is_closed) = (Mutex::new(VecDeque::from(rows)), Arc::<AtomicBool>::default());
+    let (queue, is_closed) = (Mutex::new(VecDeque::from(numbers)), Arc::<AtomicBool>::default());
     let next = || {
         let mut queue = queue.lock().ignore_poison();
-        let start = queue.front().map_or(Start::Never, |row| may_start(*row));
-        let row = if start == Start::Now { queue.pop_front() } else { None };
-        is_closed.store(row.is_none() || queue.is_empty(), Ordering::SeqCst);
-        row.ok_or(start == Start::Later)
+        let start = queue.front().map_or(Start::Never, |number| may_start(*number));
+        let number = if start == Start::Now { queue.pop_front() } else { None };
+        is_closed.store(number.is_none() || queue.is_empty(), Ordering::SeqCst);
+        number.ok_or(start == Start::Later)
     };
-    let run = async |row: usize, slot: Arc<RunSlot>| {
-        if run(row, slot).await {
-            queue.lock().ignore_poison().push_front(row);
+    let run = async |number: usize, slot: Arc<RunSlot>| {
+        if run(number, slot).await {
+            queue.lock().ignore_poison().push_front(number);
         }
     };
     let mut failures = Vec::new();
     scope(|scope| {
-        for (number, runtime) in runtimes.into_iter().enumerate() {
+        for (thread, runtime) in runtimes.into_iter().enumerate() {
             // Together they have exactly as many places as there are jobs.
-            let places = jobs / threads + usize::from(number < jobs % threads);
+            let places = jobs / threads + usize::from(thread < jobs % threads);
             let (next, is_closed, run) = (&next, &is_closed, &run);
             let work = move || {
                 runtime.block_on(async {
@@ -72,15 +72,15 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
                     loop {
                         let mut has_to_wait = false;
                         while active.len() < places + slots.given_up().min(places) {
-                            let row = match next() {
-                                Ok(row) => row,
+                            let number = match next() {
+                                Ok(number) => number,
                                 Err(later) => {
                                     has_to_wait = later;
                                     break;
                                 }
                             };
-                            active.push(run(row, slots.slot()));
-                            // The request of this row leaves before the next row starts.
+                            active.push(run(number, slots.slot()));
+                            // The request of this run leaves before the next one starts.
                             tokio::select! {
                                 biased;
                                 _ = active.next() => {}
@@ -101,12 +101,12 @@ pub(super) fn run_rows<F: AsyncFn(usize, Arc<RunSlot>) -> bool + Sync>(
                 runtime.shutdown_background();
             };
             let started =
-                Builder::new().name(format!("rows-{number}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
+                Builder::new().name(format!("runs-{thread}")).stack_size(STACK_BYTES).spawn_scoped(scope, work);
             failures.extend(started.err());
         }
     });
     match failures.pop() {
-        // Fewer threads run all rows, too.
+        // Fewer threads execute all runs, too.
         Some(error) if failures.len() + 1 == threads => Err(Error::environment("no thread can be started")(error)),
         _ => Ok(queue.into_inner().ignore_poison().into()),
     }
@@ -130,7 +130,7 @@ mod tests {
                 ran[row].fetch_add(1, Ordering::SeqCst);
                 false
             };
-            let left = run_rows((0..100).collect(), jobs, &|_| Start::Now, &run).unwrap();
+            let left = run_many((0..100).collect(), jobs, &|_| Start::Now, &run).unwrap();
             assert!(left.is_empty() && ran.iter().all(|count| count.load(Ordering::SeqCst) == 1));
             assert!(most.load(Ordering::SeqCst) <= jobs, "{jobs}");
             assert!(jobs == 1 || most.load(Ordering::SeqCst) > 1, "{jobs}");
@@ -157,7 +157,7 @@ mod tests {
             }
             false
         };
-        assert!(run_rows((0..4).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
+        assert!(run_many((0..4).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
         assert_eq!(begun.load(Ordering::SeqCst), 4);
     }
 
@@ -168,7 +168,7 @@ mod tests {
             followed.lock().unwrap().push((row, slot.give_up()));
             false
         };
-        assert!(run_rows((0..3).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
+        assert!(run_many((0..3).collect(), 1, &|_| Start::Now, &run).unwrap().is_empty());
         assert_eq!(followed.into_inner().unwrap(), [(0, true), (1, true), (2, false)]);
     }
 
@@ -180,9 +180,9 @@ mod tests {
             false
         };
         let may_start = |_| if ran.load(Ordering::SeqCst) < 4 { Start::Now } else { Start::Never };
-        let left = run_rows((0..10).collect(), 1, &may_start, &run).unwrap();
+        let left = run_many((0..10).collect(), 1, &may_start, &run).unwrap();
         assert_eq!(left, (4..10).collect::<Vec<_>>());
-        assert!(run_rows(Vec::new(), 4, &|_| Start::Now, &run).unwrap().is_empty());
+        assert!(run_many(Vec::new(), 4, &|_| Start::Now, &run).unwrap().is_empty());
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
             ran.push(row);
             ran.len() == 1
         };
-        assert!(run_rows((0..3).collect(), 1, &may_start, &run).unwrap().is_empty());
+        assert!(run_many((0..3).collect(), 1, &may_start, &run).unwrap().is_empty());
         assert_eq!(ran.into_inner().unwrap(), [0, 0, 1, 2]);
     }
 }
