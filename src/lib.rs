@@ -60,6 +60,7 @@ pub mod budget;
 pub mod agent;
 pub mod run;
 pub mod map;
+pub mod publish;
 pub mod catalog;
 pub mod replay;
 pub mod exports;

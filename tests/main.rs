@@ -16,6 +16,7 @@ mod house;
 mod limits_and_costs;
 mod many_runs;
 mod models;
+mod publish;
 mod records;
 mod results;
 mod running;

@@ -1,6 +1,6 @@
 //! Puts the changes of runs into a workspace: each run's patch is merged three-way, whole or not at all.
 
-mod patch_reader;
+pub(crate) mod patch_reader;
 mod report;
 mod run_changes;
 mod target_files;

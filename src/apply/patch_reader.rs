@@ -8,29 +8,29 @@ use crate::git::is_dot_git;
 /// The mode of a file that isn't a program.
 const FILE_MODE: &str = "100644";
 /// The mode of a program.
-pub(super) const PROGRAM_MODE: &str = "100755";
+pub(crate) const PROGRAM_MODE: &str = "100755";
 /// The mode of a symbolic link.
-pub(super) const LINK_MODE: &str = "120000";
+pub(crate) const LINK_MODE: &str = "120000";
 
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FilePatch {
+pub(crate) struct FilePatch {
     /// Its path, relative to the workspace.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The state before; `None` if the file didn't exist.
-    pub(super) old: Option<PatchSide>,
+    pub(crate) old: Option<PatchSide>,
     /// The state after; `None` if the file was deleted.
-    pub(super) new: Option<PatchSide>,
+    pub(crate) new: Option<PatchSide>,
     hunks: Vec<Hunk>,
 }
 
 /// One side of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PatchSide {
+pub(crate) struct PatchSide {
     /// The mode as git writes it; `None` if it is that of the other side.
-    pub(super) mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// The name of the content in git, in hexadecimal digits; `None` if the content didn't change.
-    pub(super) object: Option<String>,
+    pub(crate) object: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,21 +43,21 @@ struct Hunk {
 
 /// Why a patch can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PatchError {
+pub(crate) struct PatchError {
     /// The line of the patch, counted from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// What is wrong with it.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 impl FilePatch {
     /// Whether the file is a symbolic link afterwards.
-    pub(super) fn is_link(&self) -> bool {
+    pub(crate) fn is_link(&self) -> bool {
         self.new.as_ref().is_some_and(|new| new.mode.as_deref() == Some(LINK_MODE))
     }
 
     /// The lines of the old content that the patch changes, counted from 0. A range without lines is an insertion.
-    pub(super) fn changed_lines(&self) -> Vec<Range<usize>> {
+    pub(crate) fn changed_lines(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for hunk in &self.hunks {
             let mut at = hunk.start;
@@ -76,7 +76,7 @@ impl FilePatch {
     }
 
     /// The new content, if `base` is exactly the old content.
-    pub(super) fn apply_exactly(&self, base: &str) -> Option<String> {
+    pub(crate) fn apply_exactly(&self, base: &str) -> Option<String> {
         let lines: Vec<&str> = base.split_inclusive('\n').collect();
         let (mut text, mut at) = (String::with_capacity(base.len()), 0);
         for hunk in &self.hunks {
@@ -103,7 +103,7 @@ impl FilePatch {
 ///
 /// # Errors
 /// If a line isn't part of such a patch, or a path leads out of the workspace or into a git folder.
-pub(super) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
+pub(crate) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut lines = patch.split_inclusive('\n').enumerate().map(|(at, line)| (at + 1, line)).peekable();
     while let Some((number, line)) = lines.next() {

@@ -154,6 +154,8 @@ fn check_git(env: &CliEnv) -> Result<Finding, Error> {
     let call = ProgramCall {
         program: &git,
         arguments: &["--version".to_owned()],
+        folder: Path::new("/"),
+        input: &[],
         environment: &BTreeMap::new(),
         timeout: GIT_TIMEOUT,
         max_bytes: 1_000,

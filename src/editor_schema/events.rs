@@ -46,6 +46,13 @@ pub fn event_schema() -> Value {
                 "type": "string",
                 "pattern": "^[0-9a-f]{64}$",
             },
+            "seal": {
+                "description": "HMAC-SHA256, in hexadecimal digits, over the SHA-256 of all lines before it in all journals \
+                                and this line up to `,\"seal\":`, with the key of the record. Only in the line with which a \
+                                run ends.",
+                "type": "string",
+                "pattern": "^[0-9a-f]{64}$",
+            },
             "sum": {
                 "description": "The first 16 hexadecimal digits of SHA-256 over the `sum` of the line before (nothing for \
                                 the first) and this line up to `,\"sum\":`.",

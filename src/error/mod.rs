@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub use self::obstacle::{ContinuedBy, OTHER_KEY, Obstacle, previous_attempt_of, record_of};
 use crate::diagnostic::Diagnostic;
 use crate::event::{FORMAT, Outcome};
-use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_USAGE};
+use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_INVALID, EXIT_TEMPORARY, EXIT_USAGE};
 use crate::mcp::StartError;
 use crate::plan::LimitOverrideError;
 use crate::providers::ProviderError;
@@ -105,6 +105,30 @@ pub enum Error {
     KeyInUse {
         /// The folder.
         path: PathBuf,
+    },
+    /// Another process publishes the outputs of this record.
+    #[error("another process is publishing with {}", path.display())]
+    PublishedElsewhere {
+        /// Its file of what was published.
+        path: PathBuf,
+    },
+    /// The file of what was published can't be written or read.
+    #[error("{} can't be written or read, so nothing more was published", path.display())]
+    PublishedFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A forge doesn't let anything be published: there is no token, or it isn't accepted.
+    #[error("{message}")]
+    Forge {
+        /// What is wrong.
+        message: String,
+        /// How to fix it.
+        hint: String,
+        /// Whether it may work later.
+        is_temporary: bool,
     },
     /// Another process has taken over the run, because this one was suspended.
     #[error("{}: {}", path.display(), TakenOver)]
@@ -286,6 +310,9 @@ impl Error {
             Self::KeyInUse { .. } => {
                 Some("Repeat the command later: it prints the answer of the run, or resumes it.".into())
             }
+            Self::PublishedElsewhere { .. } => Some("Repeat the command later: it publishes what isn't there yet.".into()),
+            Self::PublishedFile { .. } => Some("If the record is read-only, name another file with --state FILE.".into()),
+            Self::Forge { hint, .. } => Some(hint.clone()),
             Self::TakenOver { .. } => Some("The other process continues it. Repeat the command later.".into()),
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
@@ -317,6 +344,9 @@ impl Error {
             Self::StoppedAtStart { signal } => 128 + signal,
             Self::ToolServer(error) if error.is_time_up => Outcome::TimedOut.exit_code(None),
             Self::KeyInUse { .. } | Self::TakenOver { .. } => Outcome::ProviderFailed.exit_code(None),
+            Self::PublishedElsewhere { .. } => EXIT_TEMPORARY,
+            Self::Forge { is_temporary: true, .. } => EXIT_TEMPORARY,
+            Self::Forge { .. } | Self::PublishedFile { .. } => EXIT_ENVIRONMENT,
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)

@@ -9,7 +9,7 @@ use std::io;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::seal::{MAC_FIELD, RecordKey};
+use super::seal::{MAC_FIELD, RecordKey, SEAL_FIELD};
 use crate::event::{Event, FORMAT, JournalEntry, PARENT};
 use crate::text::hex;
 
@@ -26,11 +26,15 @@ pub(super) fn is_sealed(event: &Event) -> bool {
     matches!(event, Event::RunStarted(_) | Event::Resumed(_))
 }
 
-/// Formats a line, sealed if it should be and there is a key. Also returns its checksum.
+/// Makes the seal of a run from the line with which it ends.
+pub(crate) type RunSealer<'a> = &'a dyn Fn(&str) -> String;
+
+/// Formats a line, sealed if it should be and there is a key, with the seal of the whole run at its end. Also returns its checksum.
 pub(super) fn encode(
     entry: &JournalEntry,
     previous_sum: &str,
     key: Option<&RecordKey>,
+    seal: Option<RunSealer<'_>>,
 ) -> io::Result<(String, String)> {
     let mut line = entry.to_json()?;
     line.pop(); // the closing brace
@@ -38,6 +42,12 @@ pub(super) fn encode(
         let mac = key.mac(previous_sum, &line);
         line.push_str(MAC_FIELD);
         line.push_str(&mac);
+        line.push('"');
+    }
+    if let Some(seal) = seal {
+        let seal = seal(&line);
+        line.push_str(SEAL_FIELD);
+        line.push_str(&seal);
         line.push('"');
     }
     let sum = checksum(previous_sum, &line);
@@ -50,6 +60,11 @@ pub(super) fn encode(
 /// Splits a line, without its line feed, into the part before the checksum and the checksum.
 pub(super) fn split_checksum(line: &str) -> Option<(&str, &str)> {
     line.strip_suffix("\"}")?.rsplit_once(CHECKSUM_FIELD)
+}
+
+/// Splits a line without its checksum into the part before the seal of the run and that seal.
+pub(super) fn split_seal(body: &str) -> Option<(&str, &str)> {
+    body.strip_suffix('"')?.rsplit_once(SEAL_FIELD)
 }
 
 pub(super) fn checksum(previous_sum: &str, line: &str) -> String {

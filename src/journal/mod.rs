@@ -12,8 +12,9 @@ mod tests;
 mod writer;
 
 pub use self::fault_injection::{Fault, FaultInjection};
+pub(crate) use self::line_format::RunSealer;
 pub use self::line_format::journal_file;
 pub use self::reader::{JournalError, JournalReader};
 pub use self::seal::RecordKey;
-pub(crate) use self::seal::is_same_mac;
+pub(crate) use self::seal::{RunDigests, is_same_mac};
 pub(crate) use self::writer::{Journal, JournalEnd};

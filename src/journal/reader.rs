@@ -2,9 +2,11 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::line_format::{checksum, is_sealed, other_format, split_checksum};
+use sha2::{Digest, Sha256};
+
+use super::line_format::{checksum, is_sealed, other_format, split_checksum, split_seal};
 use super::seal::{RecordKey, Seal};
-use crate::event::{FORMAT, JournalEntry};
+use crate::event::{Event, FORMAT, JournalEntry};
 
 /// The longest line that is read, in bytes. A line has at most one reply, or everything that a run has changed.
 const MAX_LINE_BYTES: u64 = 256 << 20;
@@ -50,6 +52,17 @@ pub enum JournalError {
     Io(#[from] io::Error),
 }
 
+/// The seal of a run, and what it is made of.
+#[derive(Debug)]
+pub(crate) struct RunSeal {
+    /// The line that has it, up to it.
+    pub(crate) line: String,
+    /// The seal.
+    pub(crate) seal: String,
+    /// Of the lines before.
+    pub(crate) before: Sha256,
+}
+
 /// The entries of a journal, oldest first, up to its end or the first error.
 #[derive(Debug)]
 pub struct JournalReader<R> {
@@ -58,6 +71,10 @@ pub struct JournalReader<R> {
     sum: String,
     /// The seal of the last line that should have one.
     seal: Option<Seal>,
+    /// Of the lines that were read.
+    digest: Sha256,
+    /// The seal of the run in the last line.
+    run_seal: Option<RunSeal>,
     /// The length in bytes of the complete lines that were read.
     whole_bytes: u64,
     is_done: bool,
@@ -73,7 +90,17 @@ impl<R: BufRead> JournalReader<R> {
 
     /// Reads a journal after `lines` lines, of which the last has the checksum `sum`.
     pub(crate) fn continue_at(input: R, lines: u64, sum: String) -> Self {
-        Self { input, line: lines, sum, seal: None, whole_bytes: 0, is_done: false, buffer: Vec::new() }
+        Self {
+            input,
+            line: lines,
+            sum,
+            seal: None,
+            digest: Sha256::new(),
+            run_seal: None,
+            whole_bytes: 0,
+            is_done: false,
+            buffer: Vec::new(),
+        }
     }
 
     fn read_next(&mut self) -> Result<Option<JournalEntry>, JournalError> {
@@ -116,6 +143,15 @@ impl<R: BufRead> JournalReader<R> {
             });
         }
         let (entry, body, sum) = decoded?;
+        // A seal counts only at the end of the journal.
+        let seal = matches!(entry.event, Event::RunFinished(_)).then(|| split_seal(body)).flatten();
+        self.run_seal = seal.map(|(line, seal)| RunSeal {
+            line: line.to_owned(),
+            seal: seal.to_owned(),
+            before: self.digest.clone(),
+        });
+        self.digest.update(&*line);
+        self.digest.update(b"\n");
         if is_sealed(&entry.event) {
             self.seal = Seal::parse(&self.sum, body);
         }
@@ -166,6 +202,16 @@ impl<R: BufRead> JournalReader<R> {
     /// Whether the last line that should be sealed was sealed with this key. This confirms all lines before it, too.
     pub(crate) fn is_sealed_by(&self, key: &RecordKey) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.verify(key))
+    }
+
+    /// The seal of the run, if the journal ends with one.
+    pub(crate) fn run_seal(&self) -> Option<&RunSeal> {
+        self.run_seal.as_ref()
+    }
+
+    /// The digest of the lines that were read from the beginning.
+    pub(crate) fn digest(&self) -> &Sha256 {
+        &self.digest
     }
 
     /// The length in bytes of the lines that were read, and the checksum of the last.

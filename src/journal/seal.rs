@@ -12,6 +12,9 @@ use crate::text::hex;
 /// The field of a sealed line before its checksum.
 pub(super) const MAC_FIELD: &str = ",\"mac\":\"";
 
+/// The field of the line with which a run ends, before its checksum: the seal of all that was recorded.
+pub(super) const SEAL_FIELD: &str = ",\"seal\":\"";
+
 /// The block size of HMAC-SHA256.
 const HMAC_BLOCK_BYTES: usize = 64;
 
@@ -46,6 +49,16 @@ impl RecordKey {
         messages.into_iter().map(|(name, message)| (name.to_owned(), hex(&self.hmac(&message)))).collect()
     }
 
+    /// The HMAC over the digests of all journals of a run and the line with which it ends, in hexadecimal digits.
+    pub(crate) fn run_mac(&self, digests: &RunDigests, line: &str) -> String {
+        let mut message: Vec<&[u8]> = vec![b"run\0"];
+        for (agent, digest) in &digests.0 {
+            message.extend([agent.as_bytes(), b"\0", digest]);
+        }
+        message.extend([&b"\0"[..], line.as_bytes()]);
+        hex(&self.hmac(&message))
+    }
+
     /// HMAC-SHA256 (RFC 2104).
     fn hmac(&self, message: &[&[u8]]) -> [u8; 32] {
         let mut key = [0; HMAC_BLOCK_BYTES];
@@ -62,6 +75,20 @@ impl RecordKey {
         };
         let inner = digest(0x36, message);
         digest(0x5c, &[&inner])
+    }
+}
+
+/// The SHA-256 of the lines of each journal of a run, by agent: of the parent's, those before the line with which the run ends.
+#[derive(Debug, Default)]
+pub(crate) struct RunDigests(BTreeMap<String, [u8; 32]>);
+
+impl RunDigests {
+    /// Adds a journal. One without a line isn't there for a seal: it may not have come to the disk.
+    pub(crate) fn add(&mut self, agent: &str, digest: &Sha256) {
+        let digest: [u8; 32] = digest.clone().finalize().into();
+        if digest != <[u8; 32]>::from(Sha256::digest([])) {
+            self.0.insert(agent.to_owned(), digest);
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use crate::event::{Event, JournalEntry, NoteSent};
 
 fn written(texts: &[&str]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), (0, String::new())).unwrap();
+    let mut journal = Journal::new(file.reopen().unwrap(), file.path().to_owned(), JournalEnd::default()).unwrap();
     for text in texts {
         let event = Event::NoteSent(NoteSent { text: (*text).to_owned() });
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
         let entry = JournalEntry { seq: journal.next_seq(), at, suspended_ms: 0, agent: "parent".to_owned(), event };
-        journal.append(&entry, &FaultInjection::default(), None).unwrap();
+        journal.append(&entry, &FaultInjection::default(), None, None).unwrap();
     }
     std::fs::read_to_string(file.path()).unwrap()
 }
@@ -56,13 +56,13 @@ fn a_change_by_another_program_is_detected_and_a_touch_is_ignored() {
     for (name, attack) in attacks {
         let file = tempfile::NamedTempFile::new().unwrap();
         let opened = File::options().read(true).append(true).open(file.path()).unwrap();
-        let mut journal = Journal::new(opened, file.path().to_owned(), (0, String::new())).unwrap();
+        let mut journal = Journal::new(opened, file.path().to_owned(), JournalEnd::default()).unwrap();
         let mut append = |text: &str| {
             let event = Event::NoteSent(NoteSent { text: text.to_owned() });
             let at = "2026-01-02T03:04:05Z".parse().unwrap();
             let entry =
                 JournalEntry { seq: journal.next_seq(), at, suspended_ms: 0, agent: "parent".to_owned(), event };
-            journal.append(&entry, &FaultInjection::default(), None)
+            journal.append(&entry, &FaultInjection::default(), None, None)
         };
         append("one").unwrap();
         attack(file.path());

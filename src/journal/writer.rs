@@ -6,14 +6,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use super::fault_injection::FaultInjection;
-use super::line_format::encode;
+use super::line_format::{RunSealer, encode};
 use super::reader::JournalReader;
 use super::seal::RecordKey;
 use crate::event::JournalEntry;
 
-/// How many lines a journal has, and the checksum of the last.
-pub(crate) type JournalEnd = (u64, String);
+/// The end of a journal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JournalEnd {
+    /// How many lines it has.
+    pub(crate) lines: u64,
+    /// The checksum of the last.
+    pub(crate) sum: String,
+    /// Of all lines.
+    pub(crate) digest: Sha256,
+}
 
 /// A journal that is open for appending.
 #[derive(Debug)]
@@ -26,8 +36,7 @@ pub(crate) struct Journal {
     is_new: bool,
     /// Whether lines may not be on the disk yet.
     is_unflushed: bool,
-    seq: u64,
-    sum: String,
+    end: JournalEnd,
     /// Size and time of the last change (ctime) after the last line.
     stamp: Option<(u64, i64, i64)>,
     /// Set by the first failure: nothing after half a line could be read.
@@ -35,52 +44,53 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Continues a journal after `seq` lines, of which the last has the checksum `sum`.
+    /// Continues a journal after its end.
     ///
     /// # Errors
     /// If the file's metadata can't be read.
-    pub(crate) fn new(file: File, path: PathBuf, (seq, sum): JournalEnd) -> io::Result<Self> {
+    pub(crate) fn new(file: File, path: PathBuf, end: JournalEnd) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self {
             file: Arc::new(file),
             id: id(&metadata),
             path,
-            is_new: seq == 0,
+            is_new: end.lines == 0,
             is_unflushed: true,
-            seq,
-            sum,
+            end,
             stamp: None,
             is_broken: false,
         })
     }
 
-    pub(crate) fn end(&self) -> JournalEnd {
-        (self.seq, self.sum.clone())
+    pub(crate) fn end(&self) -> &JournalEnd {
+        &self.end
     }
 
     pub(crate) fn next_seq(&self) -> u64 {
-        self.seq + 1
+        self.end.lines + 1
     }
 
-    /// Appends a line, sealed if it should be and there is a key.
+    /// Appends a line, sealed if it should be and there is a key. `seal` is that of the whole run.
     pub(crate) fn append(
         &mut self,
         entry: &JournalEntry,
         faults: &FaultInjection,
         key: Option<&RecordKey>,
+        seal: Option<RunSealer<'_>>,
     ) -> io::Result<()> {
         if self.is_broken {
             return Err(io::Error::other("an earlier write failed"));
         }
         self.is_broken = true;
         self.check_unchanged()?;
-        let (line, sum) = encode(entry, &self.sum, key)?;
+        let (line, sum) = encode(entry, &self.end.sum, key, seal)?;
         let mut file = &*self.file;
         faults.write(|| file.write_all(&line.as_bytes()[..line.len() / 2]))?;
         file.write_all(line.as_bytes())?;
         self.is_unflushed = true;
-        self.seq = entry.seq;
-        self.sum = sum;
+        self.end.lines = entry.seq;
+        self.end.sum = sum;
+        self.end.digest.update(line.as_bytes());
         self.stamp = Some(stamp(&self.file.metadata()?));
         self.is_broken = false;
         Ok(())
@@ -120,7 +130,7 @@ impl Journal {
         file.rewind()?;
         let mut entries = JournalReader::new(BufReader::new(file));
         let is_whole = entries.by_ref().all(|entry| entry.is_ok());
-        Ok(is_whole && entries.position().1 == self.sum)
+        Ok(is_whole && entries.position().1 == self.end.sum)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
@@ -26,6 +26,10 @@ pub(crate) struct ProgramCall<'a> {
     pub(crate) program: &'a Path,
     /// Its arguments.
     pub(crate) arguments: &'a [String],
+    /// The folder that it starts in.
+    pub(crate) folder: &'a Path,
+    /// What it reads from standard input.
+    pub(crate) input: &'a [u8],
     /// Its environment, and no other variables.
     pub(crate) environment: &'a BTreeMap<String, String>,
     /// How long it may take.
@@ -46,7 +50,7 @@ pub(crate) enum ProgramOutcome {
 }
 
 impl ProgramCall<'_> {
-    /// Runs the program in the root folder, without input, until it exits, whatever still holds its output; what it prints to
+    /// Runs the program until it exits, whatever still holds its output; what it prints to
     /// stderr is dropped. When this returns, all processes that it started have ended; if the future is dropped, they are killed.
     ///
     /// # Errors
@@ -64,8 +68,9 @@ impl ProgramCall<'_> {
             .env_clear()
             .envs(self.environment)
             .env(CALL_ID_VARIABLE, &call_id)
-            .current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+            .current_dir(self.folder);
+        command.stdin(if self.input.is_empty() { Stdio::null() } else { Stdio::piped() });
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         detach(&mut command, false);
         let (mut child, tree) = CommandTree::start(call_id, || {
             let child = command.spawn()?;
@@ -74,11 +79,21 @@ impl ProgramCall<'_> {
         })?;
         let mut group = ProcessGroup { tree, has_ended: false };
         let Some(mut stdout) = child.stdout.take() else { return Err(io::Error::other("the process has no output")) };
+        let stdin = child.stdin.take();
+        let write = async move {
+            if let Some(mut stdin) = stdin {
+                // The program need not read all of it.
+                let _ = stdin.write_all(self.input).await;
+            }
+        };
         let exchange = async {
             let mut output = Vec::new();
             let mut is_open = true;
+            let mut write = std::pin::pin!(write);
+            let mut is_written = false;
             let status = loop {
                 tokio::select! {
+                    () = &mut write, if !is_written => is_written = true,
                     read = stdout.read_buf(&mut output), if is_open => is_open = read? > 0,
                     status = child.wait() => break status?,
                 }
@@ -150,6 +165,8 @@ mod tests {
         let call = ProgramCall {
             program: Path::new("/bin/sh"),
             arguments: &["-c".to_owned(), script.to_owned()],
+            folder: Path::new("/"),
+            input: &[],
             environment: &BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
             timeout: Duration::from_secs(30),
             max_bytes,

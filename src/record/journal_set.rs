@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::files::{create_file, open_for_appending};
 use super::flush::FlushRequest;
 use crate::event::{CallStarted, Event, JournalEntry, PARENT};
-use crate::journal::{FaultInjection, Journal, JournalEnd, RecordKey, journal_file};
+use crate::journal::{FaultInjection, Journal, JournalEnd, RecordKey, RunDigests, RunSealer, journal_file};
 use crate::workspace::open_root::OpenRoot;
 
 /// How many folders above a journal may be as new as it is: the run's, its job's, and the folder of all runs.
@@ -58,22 +58,36 @@ impl JournalSet {
             let end = self.ends.get(agent).cloned().unwrap_or_default();
             self.open.insert(agent.to_owned(), Journal::new(file, path, end)?);
         }
+        let digests = matches!(event, Event::RunFinished(_)).then(|| self.digests());
+        let (key, digests) = (self.key.clone(), digests.as_ref());
+        let sealer =
+            |line: &str| key.as_ref().zip(digests).map(|(key, digests)| key.run_mac(digests, line)).unwrap_or_default();
+        let seal: Option<RunSealer<'_>> = if key.is_some() && digests.is_some() { Some(&sealer) } else { None };
         let journal = self.open.get_mut(agent).ok_or(io::ErrorKind::NotFound)?;
         let entry = JournalEntry { seq: journal.next_seq(), at, suspended_ms, agent: agent.to_owned(), event };
-        journal.append(&entry, faults, self.key.as_ref())?;
+        journal.append(&entry, faults, self.key.as_ref(), seal)?;
         if matches!(&entry.event, Event::AgentFinished(finished) if finished.id == agent && agent != PARENT) {
             // Hundreds of subagents must not take hundreds of descriptors.
-            self.ends.insert(agent.to_owned(), journal.end());
+            self.ends.insert(agent.to_owned(), journal.end().clone());
             self.open.remove(agent);
         }
         Ok(entry)
+    }
+
+    /// The digests of all that was recorded so far.
+    fn digests(&self) -> RunDigests {
+        let mut digests = RunDigests::default();
+        for (agent, end) in &self.ends {
+            digests.add(agent, &self.open.get(agent).map_or(end, Journal::end).digest);
+        }
+        digests
     }
 
     /// What must be flushed for an agent's events to be on the disk.
     pub(super) fn take_unflushed(&mut self, agent: &str) -> FlushRequest {
         let Some(journal) = self.open.get_mut(agent) else { return FlushRequest::default() };
         let Some((file, is_new)) = journal.take_unflushed() else { return FlushRequest::default() };
-        let journal_lines = Some(journal.end().0);
+        let journal_lines = Some(journal.end().lines);
         let path = self.root.path().join(journal_file(agent));
         let folders = path.ancestors().skip(1).take(if is_new { MAX_NEW_PARENTS } else { 0 });
         let folders = folders.map(Path::to_owned).collect();
@@ -82,8 +96,8 @@ impl JournalSet {
 
     /// How many lines an agent's journal has.
     pub(super) fn lines(&self, agent: &str) -> u64 {
-        let end = self.open.get(agent).map(Journal::end).or_else(|| self.ends.get(agent).cloned());
-        end.unwrap_or_default().0
+        let end = self.open.get(agent).map(Journal::end).or_else(|| self.ends.get(agent));
+        end.map_or(0, |end| end.lines)
     }
 
     /// An agent's events couldn't be flushed.

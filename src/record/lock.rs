@@ -18,6 +18,8 @@ use crate::workspace::open_root::OpenRoot;
 /// How long to wait for the lock: after a kill, helper processes hold it until they have ended the run's commands.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a folder may be removed by its owner while this process takes it.
+const MAX_REMOVALS: usize = 50;
 
 /// The folder's lock. The system releases it when this process ends in any way.
 #[derive(Debug)]
@@ -87,6 +89,48 @@ fn lock_in_time(opened: BorrowedFd<'_>) -> rustix::io::Result<()> {
             }
             taken => return taken,
         }
+    }
+}
+
+/// The lock and the lease of a folder that exists for nothing else: what it stands for belongs to this process.
+#[derive(Debug)]
+pub struct FolderLease(RecordLock);
+
+impl FolderLease {
+    /// Takes it, and creates the folder for it. Waits up to two seconds for another process of this machine.
+    ///
+    /// # Errors
+    /// If another process has it ([`Error::InUse`]), or the folder can't be created.
+    pub fn take(folder: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Record { path: folder.to_owned(), source };
+        for _ in 0..MAX_REMOVALS {
+            match std::fs::create_dir(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => {}
+            }
+            let taken = folder.canonicalize().map_err(failed).and_then(|folder| RecordLock::take(&folder));
+            match taken {
+                // Its owner has just removed it.
+                Err(Error::Record { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                taken => return taken.map(Self),
+            }
+        }
+        Err(Error::InUse { path: folder.to_owned() })
+    }
+
+    /// Checks that this process still has it.
+    ///
+    /// # Errors
+    /// If it was suspended for so long that another process has taken it over.
+    pub fn check(&self) -> io::Result<()> {
+        self.0.lease.check()
+    }
+}
+
+impl Drop for FolderLease {
+    fn drop(&mut self) {
+        self.0.lease.release();
+        let _ = std::fs::remove_dir(self.0.root.path());
     }
 }
 

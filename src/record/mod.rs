@@ -36,7 +36,7 @@ pub use self::follow::{JournalTail, RunWatch};
 pub use self::heartbeat::{BEAT, Heartbeat, MISSED_BEATS, ObservedPeer};
 pub use self::keyed::{MAP_FILE, OpenedRecord, PreviousAttempt, RecordOpenOptions, StartedRecord, is_record_file};
 pub use self::lease::ObservedLease;
-pub use self::lock::{RemovalLock, has_lease, remove_left_lease};
+pub use self::lock::{FolderLease, RemovalLock, has_lease, remove_left_lease};
 pub use self::lookup::{find_run, folders, is_timestamp};
 pub use self::overview::{Overview, read_overview};
 pub use self::read::{Record, read_conversation};

@@ -11,7 +11,7 @@ use super::state::{Depth, FileDefect, RecordQuery, RecordReading, RecordState, R
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::event::{FORMAT, JournalEntry, PARENT, RunResult, is_agent_id};
-use crate::journal::{RecordKey, journal_file};
+use crate::journal::{RecordKey, RunDigests, is_same_mac, journal_file};
 use crate::plan::Plan;
 
 /// A record that was opened for reading.
@@ -125,6 +125,37 @@ impl Record {
         let mut entries = self.entries(PARENT)?;
         while let Some(Ok(_)) = entries.next() {}
         Ok(entries.is_sealed_by(key))
+    }
+
+    /// The checksum of the last line of the parent's journal.
+    ///
+    /// # Errors
+    /// If the journal can't be read, or was modified.
+    pub fn journal_head(&self) -> Result<String, Error> {
+        let mut entries = self.entries(PARENT)?;
+        read_entries(&self.folder, PARENT, &mut entries)?;
+        Ok(entries.position().1.to_owned())
+    }
+
+    /// Whether the seal with which the run ended was made with a key, and nothing in the journals has changed since; `None` if
+    /// there is no seal.
+    ///
+    /// # Errors
+    /// If a journal can't be read, or was modified.
+    pub fn is_sealed_by(&self, key: &RecordKey) -> Result<Option<bool>, Error> {
+        let (mut digests, mut seal) = (RunDigests::default(), None);
+        for agent in self.agents()? {
+            let mut entries = self.entries(&agent)?;
+            read_entries(&self.folder, &agent, &mut entries)?;
+            match (agent.as_str(), entries.run_seal()) {
+                (PARENT, Some(found)) => {
+                    seal = Some((found.line.clone(), found.seal.clone()));
+                    digests.add(PARENT, &found.before);
+                }
+                _ => digests.add(&agent, entries.digest()),
+            }
+        }
+        Ok(seal.map(|(line, seal)| is_same_mac(&seal, &key.run_mac(&digests, &line))))
     }
 
     /// All journals by agent id, without incomplete last lines.

@@ -87,7 +87,7 @@ impl Recorder {
             let path = folder.join(journal_file(&agent));
             cut_off(&lock.root, &agent, whole_bytes).map_err(|source| Error::Record { path, source })?;
             has_our_key |= agent == PARENT && key.as_ref().is_some_and(|key| reader.is_sealed_by(key));
-            let end: JournalEnd = (lines, sum.to_owned());
+            let end = JournalEnd { lines, sum: sum.to_owned(), digest: reader.digest().clone() };
             ends.insert(agent.clone(), end);
             journals.insert(agent, entries);
         }

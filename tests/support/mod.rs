@@ -2,6 +2,7 @@
 
 pub(crate) mod body_dump;
 pub(crate) mod bubblewrap;
+pub(crate) mod forge;
 pub(crate) mod job;
 pub(crate) mod journal;
 mod process_state;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::MAX_EVENT_BYTES;
+use super::forms::MAX_EVENT_BYTES;
 
 /// Why an event can't be used.
 #[derive(Debug, thiserror::Error)]

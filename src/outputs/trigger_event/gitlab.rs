@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{TriggerError, is_branch, is_commit, is_repository, parse, server, variable};
+use super::error::TriggerError;
+use super::forms::{is_branch, is_commit, is_repository};
+use super::input::{parse, server, variable};
 use crate::outputs::trigger::{Branch, Forge, Subject, Trigger};
 use crate::text::truncate::ellipsize;
 

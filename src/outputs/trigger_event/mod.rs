@@ -4,8 +4,10 @@
 //! form.
 
 mod error;
+mod forms;
 mod github;
 mod gitlab;
+mod input;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,11 +16,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use self::error::TriggerError;
+pub use self::forms::{MAX_EVENT_BYTES, is_branch, is_commit, is_repository};
+use self::input::{parse, variable};
 use super::trigger::{Forge, Subject, Trigger};
 use crate::text::bounded::read_at_most;
-
-/// The largest event file in bytes. GitHub's webhooks have at most this.
-pub const MAX_EVENT_BYTES: u64 = 25 << 20;
 
 /// What is known about the start of this process.
 #[derive(Debug, Clone, Copy)]
@@ -96,74 +97,6 @@ fn read_event(path: &Path) -> Result<Vec<u8>, TriggerError> {
     let file = File::open(path).map_err(unreadable)?;
     let read = read_at_most(file, MAX_EVENT_BYTES).map_err(unreadable)?;
     read.ok_or_else(|| TriggerError::TooLarge { path: path.to_owned() })
-}
-
-/// Reads JSON.
-///
-/// # Errors
-/// What is wrong, and where. No text of the file is in it.
-fn parse<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, String> {
-    let start = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
-    if !start.is_empty() && start[0] != b'{' {
-        return Err("it isn't a JSON object".to_owned());
-    }
-    serde_json::from_slice(start).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        match error.classify() {
-            serde_json::error::Category::Eof if start.is_empty() => "it is empty".to_owned(),
-            serde_json::error::Category::Eof => format!("the JSON is cut off at {place}"),
-            serde_json::error::Category::Data => format!("at {place}, a value has another type than in an event"),
-            _ => format!("it isn't JSON at {place}"),
-        }
-    })
-}
-
-/// The value of a variable that isn't empty.
-fn variable<'v>(variables: &'v BTreeMap<String, String>, name: &str) -> Option<&'v str> {
-    variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
-}
-
-/// Whether this is the path of a repository: names of ordinary characters with slashes between them.
-pub fn is_repository(text: &str) -> bool {
-    let is_name = |name: &str| {
-        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        !matches!(name, "" | "." | "..") && name.bytes().all(is_allowed)
-    };
-    text.len() <= 512 && text.contains('/') && text.split('/').all(is_name)
-}
-
-/// Whether this is the id of a commit that exists: the one of zeros stands for none.
-pub fn is_commit(text: &str) -> bool {
-    let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase());
-    matches!(text.len(), 40 | 64) && is_hex && text.bytes().any(|byte| byte != b'0')
-}
-
-/// Whether this can be the name of a branch, as git checks it.
-pub fn is_branch(text: &str) -> bool {
-    let is_bad = |char: char| char.is_control() || " ~^:?*[\\".contains(char);
-    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
-    text.len() <= 255
-        && !text.contains(is_bad)
-        && !text.contains("..")
-        && !text.contains("@{")
-        && !text.ends_with('.')
-        && !text.starts_with('-')
-        && text != "@"
-        && text.split('/').all(is_part)
-}
-
-/// The address of a server, without a slash at its end.
-///
-/// # Errors
-/// It isn't an address of the web.
-fn server(variables: &BTreeMap<String, String>, name: &'static str, default: &str) -> Result<String, TriggerError> {
-    let value = variable(variables, name).unwrap_or(default).trim_end_matches('/');
-    let is_plain = value.len() <= 512 && value.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_plain && (value.starts_with("https://") || value.starts_with("http://")) {
-        return Ok(value.to_owned());
-    }
-    let value = crate::text::truncate::ellipsize(value, 80);
-    Err(TriggerError::Variable { name, value, expected: "the address of a server (https://...)" })
 }
 
 #[cfg(test)]

@@ -132,6 +132,8 @@ impl KeyCommand {
         let call = ProgramCall {
             program: &self.program,
             arguments: &self.arguments,
+            folder: Path::new("/"),
+            input: &[],
             environment: &self.environment,
             timeout: self.timeout,
             max_bytes: MAX_KEY_BYTES,

@@ -11,7 +11,7 @@ mod chat;
 mod conversations;
 mod gemini;
 mod history_rewrite;
-mod http;
+pub(crate) mod http;
 mod request;
 mod request_checks;
 mod responses;

@@ -1,0 +1,7 @@
+//! Publishing what runs have proposed.
+
+mod engine;
+mod hostile_forges;
+mod kinds;
+mod kills;
+mod on_gitlab;
