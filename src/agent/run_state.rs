@@ -56,6 +56,33 @@ pub struct RunDeps {
     pub history: RunHistory,
 }
 
+impl RunDeps {
+    /// The parts of a new run that shares nothing with others, waits for nothing and isn't stopped from outside.
+    pub fn new(
+        run_id: String,
+        plan: Plan,
+        providers: BTreeMap<String, Arc<dyn Provider>>,
+        tools: ToolDeps,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        Self {
+            run_id,
+            plan,
+            providers,
+            prices: Prices::new(),
+            message_file: Arc::default(),
+            clock: Timestamp::now,
+            tools,
+            own_workspaces: None,
+            sink,
+            stop: CancellationToken::new(),
+            map: MapShare::default(),
+            gates: RunGates::default(),
+            history: RunHistory::default(),
+        }
+    }
+}
+
 /// What a run shares with the other rows of its map; nothing for a run of its own.
 #[derive(Clone, Default)]
 pub struct MapShare {

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -25,7 +24,7 @@ pub use self::live_tools::LiveTools;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, JournalCursor, MapShare, RunDeps, RunGates, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, JournalCursor, RunDeps, RunHistory, RunState, ToolDeps};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply, StopReason};
@@ -78,9 +77,8 @@ impl Replay {
     pub async fn rebuild_conversations(&self, provider: &Arc<dyn Provider>) -> Result<bool, Error> {
         let plan = (*self.recorded.started.plan).clone();
         let cursors = self.recorded.cursors(&plan, false);
-        let LiveTools { deps, stop } = self.no_tools()?;
         let sink = Arc::new(EventCollector::default());
-        let run = self.run_state(plan, cursors, &Prices::new(), provider, deps, &sink, stop);
+        let run = self.run_state(plan, cursors, &Prices::new(), provider, self.no_tools()?, &sink);
         Agent::run_parent(&run).await;
         Ok(self.agents().all(|id| run.divergence(id).is_none()))
     }
@@ -140,11 +138,8 @@ impl Replay {
             parallel_subagents: plan.limits.parallel_subagents,
         };
         let provider: Arc<dyn Provider> = Arc::new(NoProvider);
-        let LiveTools { deps, stop } = match tools {
-            Some(tools) => tools,
-            None => self.no_tools()?,
-        };
-        let run = self.run_state(plan, cursors, prices, &provider, deps, &collector, stop.clone());
+        let tools = tools.map_or_else(|| self.no_tools(), Ok)?;
+        let run = self.run_state(plan, cursors, prices, &provider, tools, &collector);
         Agent::run_parent(&run).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
         let mut report = self.compare(&collector.events(), &run, rules);
@@ -153,7 +148,7 @@ impl Replay {
             report.differences.extend(edit_impact(recorded, edited, prices));
         }
         report.sort(runs_tools);
-        report.stopped = match (stop.is_cancelled(), run.environment_failed()) {
+        report.stopped = match (run.deps.stop.is_cancelled(), run.environment_failed()) {
             (true, _) => Some(Outcome::Interrupted),
             (false, true) => Some(Outcome::EnvironmentFailed),
             (false, false) => None,
@@ -162,37 +157,24 @@ impl Replay {
     }
 
     /// A run that takes what it does from the record.
-    #[expect(clippy::too_many_arguments, reason = "each differs between the two callers")]
     fn run_state(
         &self,
         plan: Plan,
         cursors: HashMap<String, JournalCursor>,
         prices: &Prices,
         provider: &Arc<dyn Provider>,
-        tools: ToolDeps,
+        tools: LiveTools,
         sink: &Arc<EventCollector>,
-        stop: CancellationToken,
     ) -> RunState {
+        let providers = plan.models().map(|model| (model.reply_source(), Arc::clone(provider))).collect();
+        let abort = self.recorded.abort.clone();
+        let (id, sink) = (self.recorded.started.run_id.clone(), Arc::clone(sink) as Arc<dyn Sink>);
         RunState::new(RunDeps {
-            map: MapShare::default(),
-            run_id: self.recorded.started.run_id.clone(),
-            providers: plan.models().map(|model| (model.reply_source(), Arc::clone(provider))).collect(),
-            plan,
             prices: prices.clone(),
-            message_file: Arc::default(),
-            clock: Timestamp::now,
-            tools,
-            // The record says what was merged.
-            own_workspaces: None,
-            sink: Arc::clone(sink) as Arc<dyn Sink>,
-            stop,
-            gates: RunGates::default(),
-            history: RunHistory {
-                cursors,
-                elapsed: Duration::ZERO,
-                is_replay: true,
-                abort: self.recorded.abort.clone(),
-            },
+            stop: tools.stop,
+            // The record says what was merged, so no subagent gets a copy of the workspace.
+            history: RunHistory { cursors, is_replay: true, abort, ..RunHistory::default() },
+            ..RunDeps::new(id, plan, providers, tools.deps, sink)
         })
     }
 

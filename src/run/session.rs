@@ -269,17 +269,14 @@ impl<'a> Session<'a> {
             changed: before.workspace_changed(),
         });
         let cursors = self.before.map(ResumeState::into_cursors).unwrap_or_default();
+        let (id, providers) = (sink.recorder.run_id.clone(), self.backends.providers.clone());
+        let deps = RunDeps::new(id, self.plan, providers, self.tools, Arc::clone(&sink) as Arc<dyn Sink>);
         let run = RunState::new(RunDeps {
             map: self.backends.map.clone(),
-            run_id: sink.recorder.run_id.clone(),
-            plan: self.plan,
-            providers: self.backends.providers.clone(),
             prices: host.prices.clone(),
             message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: host.clock,
-            tools: self.tools,
             own_workspaces: self.own_workspaces.clone(),
-            sink: Arc::clone(&sink) as Arc<dyn Sink>,
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
             gates: RunGates {
@@ -287,6 +284,7 @@ impl<'a> Session<'a> {
                 output_ready: self.backends.output_ready.clone(),
             },
             history: RunHistory { cursors, elapsed: self.elapsed, ..RunHistory::default() },
+            ..deps
         });
         if let Err(error) = record_opening(&sink, &run.deps.plan, self.opening).await {
             // The scan must not write to the record while it is removed.
