@@ -452,7 +452,7 @@ fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
     let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
     // `map --retry` keeps the earlier records of rows, with a number after their names.
     let is_previous_attempt = |id: &str| {
-        let reading = RecordQuery::new(&folder.join(id), Depth::Glance).read(&mut |_, _| {});
+        let reading = RecordQuery::new(&folder.join(id), Depth::Glance).read(&mut |_| {});
         reading.is_ok_and(|reading| matches!(reading.state, RecordState::PreviousAttempt(..)))
     };
     others.retain(|id| !(id.contains('.') && is_previous_attempt(id)));

@@ -9,8 +9,7 @@ use serde_json::Value;
 use super::arguments::{RUN_HELP, format_parser};
 use super::env::CliEnv;
 use crate::error::Error;
-use crate::event::{Change, Event, PARENT, RunModel, WorkspaceChanged};
-use crate::message::Usage;
+use crate::event::{Change, Event, PARENT, RunModel, RunUse, WorkspaceChanged};
 use crate::plan::Plan;
 use crate::plan::diff::diff_values;
 use crate::record::{RUNS, find_run};
@@ -66,7 +65,7 @@ struct LoadedRun {
 impl LoadedRun {
     fn read(folder: &Path, env: &CliEnv) -> Result<Self, Error> {
         let record = env.open_record(folder)?;
-        let mut summary = RunModel::default();
+        let (mut summary, mut used) = (RunModel::default(), RunUse::default());
         let recorded_id = record.result().map(|result| result.run_id.clone());
         let mut run_id = recorded_id.unwrap_or_else(|| folder.display().to_string());
         for agent in record.agents()? {
@@ -79,15 +78,14 @@ impl LoadedRun {
                     }
                 };
                 summary.apply(&agent, &entry.event, entry.at);
+                used.apply(&entry);
                 if let Event::RunStarted(started) = &entry.event {
                     run_id.clone_from(&started.run_id);
                 }
             }
         }
         let mut tools: IndexMap<String, u64> = IndexMap::new();
-        let mut usage = Usage::default();
         for agent in summary.agents.values() {
-            usage += agent.usage;
             agent.calls.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
         }
         tools.sort_by(|one, calls, other, other_calls| other_calls.cmp(calls).then_with(|| one.cmp(other)));
@@ -107,7 +105,7 @@ impl LoadedRun {
                 },
             ),
             tools,
-            usage: result.as_ref().map_or(usage, |result| result.usage),
+            usage: result.as_ref().map_or(used.total.usage, |result| result.usage),
             cost_usd: result.as_ref().and_then(|result| result.cost_usd),
             duration_ms: result.as_ref().map(|result| result.duration_ms),
             sandbox: result.as_ref().map(|result| result.sandbox.clone()),

@@ -11,7 +11,7 @@ use super::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Ste
 use crate::error::Error;
 use crate::event::{
     AgentFinished, CallFinished, CallStarted, CheckFinished, Event, JournalEntry, LimitRaised, ModelChanged, PARENT,
-    ReplyReceived, RequestStarted, RunModel, RunResult,
+    ReplyReceived, RequestStarted, RunModel, RunResult, request_cost,
 };
 use crate::job::Keep;
 use crate::journal::{JournalError, journal_file};
@@ -705,12 +705,7 @@ impl Costs {
 
     /// The cost of a request at list prices.
     fn add(&mut self, usage: &Usage, at: Timestamp) -> Option<f64> {
-        let cost = match &self.model {
-            _ if *usage == Usage::default() => Some(0.0),
-            Some(model) if model.is_scripted() => Some(0.0),
-            Some(model) => self.prices.cost(model.price_key(), usage, at.into()),
-            None => None,
-        };
+        let cost = request_cost(Some(&self.prices), self.model.as_ref(), usage, at);
         self.total = self.total.zip(cost).map(|(total, cost)| total + cost);
         cost
     }

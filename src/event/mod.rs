@@ -6,6 +6,7 @@ mod journal_entry;
 mod outcome;
 mod run_model;
 mod run_result;
+mod run_use;
 mod stopwatch;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::Outcome;
 pub use self::run_model::{AgentModel, FailedCall, RunModel};
 pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
+pub use self::run_use::{AgentUse, RunUse, Spend, request_cost};
 pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
 pub use crate::message::Usage;

@@ -46,8 +46,6 @@ pub struct AgentModel {
     pub replies: usize,
     /// The text of its last turn.
     pub last_text: String,
-    /// The tokens of all its requests, also of those that failed.
-    pub usage: Usage,
     /// The number of calls that were run and have ended, by tool.
     pub calls: BTreeMap<String, u64>,
     /// The failed calls, in the order in which the model asked for them.
@@ -181,11 +179,7 @@ impl AgentModel {
     fn apply(&mut self, id: &str, event: &Event) {
         match event {
             Event::RequestStarted(request) => self.asks_for_summary = request.kept_turns.is_some(),
-            Event::Retrying(retrying) => self.usage += retrying.retry.usage,
-            Event::RequestFailed(failed) => self.usage += failed.usage,
-            Event::RequestInterrupted(interrupted) => self.usage += interrupted.usage,
             Event::ReplyReceived(received) => {
-                self.usage += received.reply.usage;
                 self.replies = self.replies.saturating_add(1);
                 let calls = received.reply.tool_calls().enumerate();
                 self.positions = calls.map(|(position, call)| (call.id.clone(), position)).collect();

@@ -67,7 +67,7 @@ pub fn recorded_row(
     key: Option<&RecordKey>,
 ) -> Result<RecordedRow, Error> {
     let query = RecordQuery { run_id: Some(id), key, ..RecordQuery::new(folder, Depth::Summary) };
-    let reading = query.read(&mut |_, _| {})?;
+    let reading = query.read(&mut |_| {})?;
     let is_foreign = match &reading.state {
         // A process was killed before its run started, or a power failure has taken the start away.
         RecordState::Absent | RecordState::NotStarted => return Ok(RecordedRow::New),

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::tables::{MapRow, ProblemKind, RowState, TableProblem};
 use crate::error::{other_format, previous_attempt_of};
-use crate::event::{CutOffRequests, ErrorInfo, Event, JournalEntry, Outcome, PARENT, RequestStarted, RunModel, Usage};
+use crate::event::{ErrorInfo, Event, JournalEntry, Outcome, PARENT, RunUse};
 use crate::pricing::{Prices, round_usd};
 use crate::record::{Depth, REPORT_FILE, RecordQuery, RecordReading, RecordState, read_versioned};
 
@@ -55,9 +54,15 @@ pub(super) fn report_in(record: &Path) -> Option<PathBuf> {
 /// Reads the record of a row. `job` is the name of the map's job, if it is known. `prices` are for the cost of a run that hasn't
 /// ended.
 pub(super) fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Prices) -> RowReading {
-    let mut used = RunUse::new(prices);
+    let (mut used, mut turns) = (RunUse::priced(prices), 0);
     let query = RecordQuery { run_id: Some(id), job, ..RecordQuery::new(record, Depth::Full) };
-    let reading = match query.read(&mut |model, entry| used.add(model, entry)) {
+    let visit = &mut |entry: &JournalEntry| {
+        used.apply(entry);
+        if let (PARENT, Event::ReplyReceived(received)) = (entry.agent.as_str(), &entry.event) {
+            turns = received.turn;
+        }
+    };
+    let reading = match query.read(visit) {
         Ok(reading) => reading,
         Err(error) => {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -91,14 +96,14 @@ pub(super) fn read_row(record: &Path, id: &str, job: Option<&str>, prices: &Pric
             RowReading::Row(Box::new(MapRow::ended(id, inputs, *result)), problem)
         }
         RecordState::Running | RecordState::Interrupted => {
-            used.count_open_request();
+            used.count_open_requests();
             let row = MapRow {
                 inputs: plan.map(|plan| plan.inputs).unwrap_or_default(),
-                turns: used.turns,
-                tool_calls: used.tool_calls,
-                usage: used.usage,
-                cost_usd: used.cost_usd.map(round_usd),
-                cut_off_requests: used.cut_off_requests,
+                turns,
+                tool_calls: used.agent(PARENT).map_or(0, |parent| parent.calls),
+                usage: used.total.usage,
+                cost_usd: used.total.cost_usd.map(round_usd),
+                cut_off_requests: used.cut_off,
                 started_at: start.map(|start| start.at),
                 ..MapRow::new(id, RowState::Unfinished)
             };
@@ -153,95 +158,5 @@ fn planned_inputs(record: &Path) -> Result<IndexMap<String, Value>, String> {
         Ok(Some(plan)) => Ok(plan.inputs),
         Ok(None) => Err("plan.json is missing".to_owned()),
         Err(defect) => Err(format!("plan.json {defect}")),
-    }
-}
-
-/// What a run that hasn't ended has used by now, as its journals say.
-struct RunUse<'a> {
-    turns: u32,
-    tool_calls: u64,
-    usage: Usage,
-    /// What the requests have cost, with what was reserved for those that were cut off; `None` if a price isn't known.
-    cost_usd: Option<f64>,
-    cut_off_requests: CutOffRequests,
-    prices: &'a Prices,
-    /// The agent whose journal is being read, the fallback that it asked last, and its open request.
-    agent: String,
-    fallback: Option<String>,
-    open: Option<RequestStarted>,
-}
-
-impl<'a> RunUse<'a> {
-    fn new(prices: &'a Prices) -> Self {
-        Self {
-            turns: 0,
-            tool_calls: 0,
-            usage: Usage::default(),
-            cost_usd: Some(0.0),
-            cut_off_requests: CutOffRequests::NONE,
-            prices,
-            agent: PARENT.to_owned(),
-            fallback: None,
-            open: None,
-        }
-    }
-
-    /// Counts what was reserved for the open request, which has no end.
-    fn count_open_request(&mut self) {
-        let Some(request) = self.open.take() else { return };
-        let (tokens, cost) = (request.reserved_tokens, request.reserved_cost_usd);
-        self.cut_off_requests += CutOffRequests::one(tokens, cost);
-        let output_tokens = u64::from(request.max_tokens).min(tokens);
-        self.usage += Usage { input_tokens: tokens - output_tokens, output_tokens, ..Usage::default() };
-        self.cost_usd = self.cost_usd.zip(cost).map(|(before, reserved)| before + reserved);
-    }
-
-    /// Counts what a request of the agent has used.
-    fn count(&mut self, model: &RunModel, used: Usage, at: Timestamp) {
-        self.usage += used;
-        let planned = model.started.as_ref().and_then(|(_, started)| started.plan.agent(&self.agent));
-        let model = planned.map(|planned| planned.model_named(self.fallback.as_deref()));
-        let cost = match model {
-            _ if used == Usage::default() => Some(0.0),
-            Some(model) if model.is_scripted() => Some(0.0),
-            Some(model) => self.prices.cost(model.price_key(), &used, at.into()),
-            None => None,
-        };
-        self.cost_usd = self.cost_usd.zip(cost).map(|(before, now)| before + now);
-    }
-
-    /// Takes the next entry. The journals are read one after the other.
-    fn add(&mut self, model: &RunModel, entry: &JournalEntry) {
-        if entry.agent != self.agent {
-            self.agent.clone_from(&entry.agent);
-            self.count_open_request();
-            self.fallback = None;
-        }
-        let is_parent = self.agent == PARENT;
-        match &entry.event {
-            Event::RequestStarted(request) => {
-                self.fallback.clone_from(&request.model);
-                self.count_open_request();
-                self.open = Some(request.clone());
-            }
-            Event::CallStarted(_) => self.tool_calls += u64::from(is_parent),
-            Event::Retrying(event) => self.count(model, event.retry.usage, entry.at),
-            Event::RequestFailed(event) => {
-                self.open = None;
-                self.count(model, event.usage, entry.at);
-            }
-            Event::RequestInterrupted(event) => {
-                self.open = None;
-                self.count(model, event.usage, entry.at);
-            }
-            Event::ReplyReceived(received) => {
-                self.open = None;
-                self.count(model, received.reply.usage, entry.at);
-                if is_parent {
-                    self.turns = self.turns.max(received.turn);
-                }
-            }
-            _ => {}
-        }
     }
 }

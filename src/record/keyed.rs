@@ -190,7 +190,7 @@ impl RecordOpenOptions<'_> {
     fn read(&self, holds_lock: bool) -> Result<RecordReading, Error> {
         let run_id = self.folder.file_name().and_then(OsStr::to_str);
         let (key, query) = (self.key.as_ref(), RecordQuery::new(self.folder, Depth::Summary));
-        RecordQuery { run_id, key, holds_lock, ..query }.read(&mut |_, _| {})
+        RecordQuery { run_id, key, holds_lock, ..query }.read(&mut |_| {})
     }
 
     /// The record of a run that has started. Without a lock, the run is final.

@@ -42,7 +42,7 @@ pub fn read_overview(folder: &Path, holds_lock: bool) -> Option<Overview> {
     let lease = if has_lease(folder) { ObservedLease::of(folder) } else { None };
     let mut times = RunTimes::default();
     let query = RecordQuery { holds_lock, ..RecordQuery::new(folder, Depth::Glance) };
-    let reading = query.read(&mut |_, entry| times.add(entry)).unwrap_or_else(unreadable);
+    let reading = query.read(&mut |entry| times.add(entry)).unwrap_or_else(unreadable);
     let RecordReading { state, defect, start, .. } = reading;
     let status = match RunStatus::of(&state) {
         Some(status) => status,

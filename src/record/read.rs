@@ -44,7 +44,7 @@ impl Record {
     /// # Errors
     /// As for [`Self::open`].
     pub fn read(query: &RecordQuery<'_>) -> Result<Self, Error> {
-        Self::from_reading(query.folder, query.read(&mut |_, _| {})?, false)
+        Self::from_reading(query.folder, query.read(&mut |_| {})?, false)
     }
 
     /// Opens a run's folder for showing it: as far as it can be read. The plan is that of `plan.json` if the start of the journal
@@ -53,7 +53,7 @@ impl Record {
     /// # Errors
     /// If there is no plan, or another version wrote the record ([`Error::OtherFormat`]).
     pub fn open_damaged(folder: &Path) -> Result<Self, Error> {
-        let reading = RecordQuery::new(folder, Depth::Summary).read(&mut |_, _| {})?;
+        let reading = RecordQuery::new(folder, Depth::Summary).read(&mut |_| {})?;
         Self::from_reading(folder, reading, true)
     }
 

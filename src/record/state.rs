@@ -277,12 +277,12 @@ impl<'a> RecordQuery<'a> {
         Self { folder, depth, run_id: None, job: None, key: None, holds_lock: false }
     }
 
-    /// Reads the record. `visit` gets each entry of a journal that is read, with what is known about the run by then. Without
+    /// Reads the record. `visit` gets each entry of a journal that is read. Without
     /// need, the journal isn't read beyond its beginning.
     ///
     /// # Errors
     /// A file can't be read now, which says nothing about the record.
-    pub fn read(&self, visit: &mut dyn FnMut(&RunModel, &JournalEntry)) -> Result<RecordReading, Error> {
+    pub fn read(&self, visit: &mut dyn FnMut(&JournalEntry)) -> Result<RecordReading, Error> {
         let mut reading =
             RecordReading { state: RecordState::Absent, defect: None, start: None, plan: None, is_torn: false };
         match fs::symlink_metadata(self.folder) {
@@ -316,7 +316,7 @@ impl<'a> RecordQuery<'a> {
         &self,
         reading: &mut RecordReading,
         is_running: bool,
-        visit: &mut dyn FnMut(&RunModel, &JournalEntry),
+        visit: &mut dyn FnMut(&JournalEntry),
     ) -> Result<RecordState, Unusable> {
         let folder = self.folder;
         let file = match read_result(folder) {
@@ -333,7 +333,7 @@ impl<'a> RecordQuery<'a> {
             Beginning::Whole => (false, None),
             Beginning::Started(first, journal) => {
                 model.apply(&first.agent, &first.event, first.at);
-                visit(&model, &first);
+                visit(&first);
                 reading.set_start(*first, self.key.is_some_and(|key| journal.is_sealed_by(key)));
                 (false, Some(journal))
             }
@@ -477,7 +477,7 @@ fn fold(
     journal: &mut JournalFile,
     model: &mut RunModel,
     children: &mut Vec<String>,
-    visit: &mut dyn FnMut(&RunModel, &JournalEntry),
+    visit: &mut dyn FnMut(&JournalEntry),
 ) -> Result<bool, Unusable> {
     for entry in journal {
         let entry = match entry {
@@ -498,7 +498,7 @@ fn fold(
             let child = started.child.as_ref().filter(|child| is_agent_id(child) && !children.contains(child));
             children.extend(child.cloned());
         }
-        visit(model, &entry);
+        visit(&entry);
     }
     Ok(false)
 }

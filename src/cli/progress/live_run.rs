@@ -1,6 +1,5 @@
 //! What a run is doing and what it has used, from its events.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -8,10 +7,9 @@ use indicatif::FormattedDuration;
 
 use super::event_line::event_line;
 use crate::cli::output::printable;
-use crate::event::{CutOffRequests, Event, JournalEntry, PARENT, RequestStarted, Usage};
-use crate::plan::{Plan, PlannedAgent, PlannedLimits};
+use crate::event::{Event, JournalEntry, PARENT, RunUse, Spend};
+use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
-use crate::providers::Model;
 use crate::reports::run_stats;
 use crate::run::ResumeState;
 use crate::running_clock::RunningInstant;
@@ -27,44 +25,18 @@ pub(super) struct LiveRun {
     limits: PlannedLimits,
     /// The parent's.
     max_turns: u32,
-    /// The parent's models, and the subagents' by their names: their own, and then their fallbacks.
-    models: (Vec<Model>, IndexMap<String, Vec<Model>>),
-    /// The fallbacks that agents ask now, by the agents' ids.
-    fallbacks: HashMap<String, String>,
-    prices: Prices,
     started: RunningInstant,
     /// How long the run ran before this process.
     elapsed_before: Duration,
     agents: IndexMap<String, LiveAgent>,
-    used: Spent,
-    /// The requests that killed parts of the run have sent.
-    cut_off: CutOffRequests,
-    tool_calls: u64,
-    subagents: u64,
+    used: RunUse,
 }
 
-/// Tokens and their cost.
-#[derive(Debug, Clone, Copy)]
-struct Spent {
-    tokens: u64,
-    /// `None` if a price isn't known.
-    cost: Option<f64>,
-}
-
-impl Spent {
-    const NOTHING: Self = Self { tokens: 0, cost: Some(0.0) };
-
-    /// `12.3k $0.02`; empty before anything is spent.
-    fn short(&self) -> String {
-        match self.tokens {
-            0 => String::new(),
-            tokens => format!("{} {}", run_stats::tokens(tokens), self.cost.map_or("$?".to_owned(), short_cost)),
-        }
-    }
-
-    fn add(&mut self, more: Self) {
-        self.tokens = self.tokens.saturating_add(more.tokens);
-        self.cost = self.cost.zip(more.cost).map(|(before, now)| before + now);
+/// `12.3k $0.02`; empty before anything is spent.
+fn short_spend(spend: &Spend) -> String {
+    match spend.usage.total() {
+        0 => String::new(),
+        tokens => format!("{} {}", run_stats::tokens(tokens), spend.cost_usd.map_or("$?".to_owned(), short_cost)),
     }
 }
 
@@ -78,9 +50,6 @@ pub(super) struct LiveAgent {
     pub(super) turn: u32,
     /// When its part in this process began.
     pub(super) started: RunningInstant,
-    used: Spent,
-    /// What is reserved for a request that hasn't ended.
-    reserved: Option<Spent>,
     running_calls: Vec<RunningCall>,
     /// What it does while no call runs.
     state: &'static str,
@@ -98,23 +67,13 @@ struct RunningCall {
 impl LiveRun {
     /// Of a run that is about to start, or to continue after what is recorded of it.
     pub(super) fn new(plan: &Plan, prices: &Prices, earlier: Option<&ResumeState>) -> Self {
-        let models = |agent: &PlannedAgent| agent.models().cloned().collect::<Vec<_>>();
         let mut status = Self {
             limits: plan.limits.clone(),
             max_turns: plan.parent.max_turns,
-            models: (
-                models(&plan.parent),
-                plan.subagents.iter().map(|(name, it)| (name.clone(), models(it))).collect(),
-            ),
-            fallbacks: HashMap::new(),
-            prices: prices.clone(),
             started: RunningInstant::now(),
             elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
             agents: IndexMap::new(),
-            used: Spent::NOTHING,
-            cut_off: CutOffRequests::NONE,
-            tool_calls: 0,
-            subagents: 0,
+            used: RunUse::priced(prices),
         };
         for entry in earlier.map(ResumeState::entries).unwrap_or_default() {
             status.apply(entry);
@@ -124,60 +83,17 @@ impl LiveRun {
 
     /// Takes the next event.
     pub(super) fn apply(&mut self, entry: &JournalEntry) {
-        let spent = |usage: &Usage, model: &Model| Spent {
-            tokens: usage.total(),
-            cost: match model.is_scripted() || *usage == Usage::default() {
-                true => Some(0.0),
-                false => self.prices.cost(model.price_key(), usage, entry.at.into()),
-            },
-        };
-        let more = match &entry.event {
-            Event::ReplyReceived(received) => Some(&received.reply.usage),
-            Event::Retrying(retrying) => Some(&retrying.retry.usage),
-            Event::RequestFailed(failed) => Some(&failed.usage),
-            Event::RequestInterrupted(interrupted) => Some(&interrupted.usage),
-            _ => None,
-        };
-        let more = more.map(|usage| self.model_of(&entry.agent).map_or(Spent::NOTHING, |model| spent(usage, model)));
-        if let Event::RequestStarted(RequestStarted { model, .. }) = &entry.event {
-            match model {
-                Some(fallback) => drop(self.fallbacks.insert(entry.agent.clone(), fallback.clone())),
-                None => drop(self.fallbacks.remove(&entry.agent)),
-            }
-        }
-        if matches!(entry.event, Event::Resumed(_)) {
-            // What killed requests have used isn't known, so it counts in full.
-            for agent in self.agents.values_mut() {
-                if let Some(reserved) = agent.reserved.take() {
-                    self.used.add(reserved);
-                    agent.used.add(reserved);
-                    self.cut_off += CutOffRequests::one(reserved.tokens, reserved.cost);
-                }
-                agent.running_calls.clear();
-            }
-        }
+        self.used.apply(entry);
         match &entry.event {
-            Event::RunStarted(_) | Event::Resumed(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => return,
+            Event::Resumed(_) => self.agents.values_mut().for_each(|agent| agent.running_calls.clear()),
+            Event::RunStarted(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) => {}
             // The parent's journal has the end of a subagent, too.
-            Event::AgentFinished(finished) if finished.id != entry.agent => return,
-            Event::CallStarted(started) => {
-                self.tool_calls = self.tool_calls.saturating_add(1);
-                self.subagents = self.subagents.saturating_add(u64::from(started.child.is_some()));
+            Event::AgentFinished(finished) if finished.id != entry.agent => {}
+            _ => {
+                let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| LiveAgent::new(&entry.agent));
+                agent.apply(entry);
             }
-            _ => {}
         }
-        more.into_iter().for_each(|more| self.used.add(more));
-        let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| LiveAgent::new(&entry.agent));
-        agent.apply(entry, more);
-    }
-
-    /// The model that an agent asks.
-    fn model_of(&self, agent: &str) -> Option<&Model> {
-        let name = agent.rsplit_once('-').map_or("", |(name, _)| name);
-        let models = self.models.1.get(name).filter(|_| agent != PARENT).unwrap_or(&self.models.0);
-        let fallback = self.fallbacks.get(agent);
-        let asked = models.iter().find(|model| fallback.is_some_and(|name| model.to_string() == *name));
-        asked.or(models.first())
     }
 
     /// The agents that are at work, in the order in which they started.
@@ -197,7 +113,7 @@ impl LiveRun {
 
     /// The cost so far; `None` if a price isn't known.
     pub(super) fn cost(&self) -> Option<f64> {
-        self.used.cost
+        self.used.total.cost_usd
     }
 
     /// How long the run has run, with its earlier parts.
@@ -208,29 +124,31 @@ impl LiveRun {
     /// The cost so far and the limit of which the largest share is used: `$0.12 of $0.50, 24 %`, or
     /// `$0.12, 12 of 50 turns, 24 %`.
     pub(super) fn cost_and_limit(&self) -> String {
-        let cost = self.used.cost.map_or("cost unknown".to_owned(), short_cost);
+        let cost = self.cost().map_or("cost unknown".to_owned(), short_cost);
         let turns = self.parent().map_or(0, |parent| parent.turn);
         let elapsed = self.elapsed();
         let count = |used: u64, limit: Option<u64>, what: &str| {
             limit.map(|limit| (used as f64 / limit.max(1) as f64, format!("{used} of {}", pluralize(limit, what))))
         };
+        let used = self.used.total.usage.total();
         let tokens = self.limits.tokens.map(|limit| {
-            let text = format!("{} of {} tokens", run_stats::tokens(self.used.tokens), run_stats::tokens(limit));
-            (self.used.tokens as f64 / limit.max(1) as f64, text)
+            let text = format!("{} of {} tokens", run_stats::tokens(used), run_stats::tokens(limit));
+            (used as f64 / limit.max(1) as f64, text)
         });
         let time = self.limits.wall_clock_ms.map(|limit| {
             let text = format!("{} of {}", FormattedDuration(elapsed), FormattedDuration(Duration::from_millis(limit)));
             (elapsed.as_secs_f64() * 1e3 / limit.max(1) as f64, text)
         });
-        let of_cost = self.limits.cost_usd.zip(self.used.cost).map(|(limit, used)| {
+        let of_cost = self.limits.cost_usd.zip(self.cost()).map(|(limit, used)| {
             (if limit > 0.0 { used / limit } else { 1.0 }, format!("{cost} of {}", run_stats::cost(Some(limit))))
         });
+        let (calls, subagents) = self.used.calls();
         let others = [
             count(u64::from(turns), Some(u64::from(self.max_turns)), "turn"),
             tokens,
             time,
-            count(self.tool_calls, self.limits.tool_calls, "tool call"),
-            count(self.subagents, self.limits.subagents, "subagent"),
+            count(calls, self.limits.tool_calls, "tool call"),
+            count(subagents, self.limits.subagents, "subagent"),
         ];
         let nearest = others.into_iter().flatten().max_by(|(a, _), (b, _)| a.total_cmp(b));
         let text = match (of_cost, nearest) {
@@ -240,7 +158,7 @@ impl LiveRun {
             (_, Some((share, text))) => format!("{cost}, {text}, {}", percent(share)),
             (_, None) => cost,
         };
-        run_stats::with_cut_off(text, &self.cut_off)
+        run_stats::with_cut_off(text, &self.used.cut_off)
     }
 
     /// What the run does, in one line for a log: `parent turn 12, explorer-1 bash cargo test`.
@@ -265,7 +183,12 @@ impl LiveRun {
 impl LiveRun {
     /// The tokens and the cost so far, in few characters.
     pub(super) fn spent(&self) -> String {
-        self.used.short()
+        short_spend(&self.used.total)
+    }
+
+    /// The tokens and the cost of an agent so far, in few characters; empty before its first reply.
+    pub(super) fn spent_by(&self, id: &str) -> String {
+        self.used.agent(id).map(|agent| short_spend(&agent.spend)).unwrap_or_default()
     }
 
     /// What the run mainly does: what its subagents do, or else the parent.
@@ -287,8 +210,6 @@ impl LiveAgent {
             description: String::new(),
             turn: 1,
             started: RunningInstant::now(),
-            used: Spent::NOTHING,
-            reserved: None,
             running_calls: Vec::new(),
             state: "starting",
             last_call: String::new(),
@@ -296,8 +217,7 @@ impl LiveAgent {
         }
     }
 
-    fn apply(&mut self, entry: &JournalEntry, spent: Option<Spent>) {
-        spent.into_iter().for_each(|spent| self.used.add(spent));
+    fn apply(&mut self, entry: &JournalEntry) {
         let line = || {
             let line = printable(event_line(entry).unwrap_or_default().trim_end());
             truncate::ellipsize(&line, MAX_ACTION_CHARS)
@@ -311,10 +231,8 @@ impl LiveAgent {
             Event::RequestStarted(request) => {
                 self.turn = request.turn.max(1);
                 self.state = if request.kept_turns.is_some() { "summarizing" } else { "thinking" };
-                self.reserved = Some(Spent { tokens: request.reserved_tokens, cost: request.reserved_cost_usd });
             }
             Event::Retrying(_) => self.state = "retrying",
-            Event::ReplyReceived(_) | Event::RequestFailed(_) | Event::RequestInterrupted(_) => self.reserved = None,
             Event::CallStarted(started) => {
                 let line = line();
                 self.last_call.clone_from(&line);
@@ -353,11 +271,6 @@ impl LiveAgent {
             [first, rest @ ..] => format!("{} (and {} more)", first.line, rest.len()),
         }
     }
-
-    /// Its tokens and cost so far, in few characters; empty before its first reply.
-    pub(super) fn spent(&self) -> String {
-        self.used.short()
-    }
 }
 
 /// A cost in few characters: `$0.004`, `$0.12`, `$12.30`.
@@ -379,6 +292,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::event::Usage;
 
     fn plan(limits: &serde_json::Value) -> Plan {
         let agent = json!({
@@ -421,7 +335,8 @@ mod tests {
             for number in 0..3 {
                 status.apply(&entry(PARENT, "call_started", &call(&number.to_string(), "x", None)));
             }
-            status.used = Spent { tokens: 12_300, cost: Some(0.12) };
+            let usage = Usage { input_tokens: 12_300, ..Usage::default() };
+            status.used.total = Spend { usage, cost_usd: Some(0.12) };
             status
         };
         assert_eq!(status(json!({})).cost_and_limit(), "$0.12, 5 of 20 turns, 25 %");
@@ -434,7 +349,7 @@ mod tests {
         let mut late = status(json!({ "wall_clock_ms": 100_000 }));
         late.elapsed_before = Duration::from_secs(90);
         assert_eq!(late.cost_and_limit(), "$0.12, 00:01:30 of 00:01:40, 90 %");
-        late.used.cost = None;
+        late.used.total.cost_usd = None;
         assert!(late.cost_and_limit().starts_with("cost unknown, "));
     }
 
@@ -470,13 +385,13 @@ mod tests {
     fn a_request_that_was_killed_counts_with_what_it_had_reserved() {
         let mut status = LiveRun::new(&plan(&json!({ "cost_usd": 0.5 })), &Prices::default(), None);
         status.apply(&entry(PARENT, "request_started", &request(1)));
-        assert_eq!((status.used.tokens, status.cost()), (0, Some(0.0)));
+        assert_eq!((status.used.total.usage.total(), status.cost()), (0, Some(0.0)));
         status.apply(&entry(
             PARENT,
             "resumed",
             &json!({ "version": "1", "workspace": "/w", "sandbox": "off", "commit": null }),
         ));
-        assert_eq!((status.used.tokens, status.cost()), (500, Some(0.25)));
+        assert_eq!((status.used.total.usage.total(), status.cost()), (500, Some(0.25)));
         let expected = "$0.25 of $0.50, 50 %, including $0.25 reserved for 1 request that was cut off";
         assert_eq!(status.cost_and_limit(), expected);
     }

@@ -161,7 +161,7 @@ impl Shown {
                 let status = self.status.lock().ignore_poison();
                 let agents: Vec<&LiveAgent> = status.active_agents().collect();
                 screen.total.set_message(status.cost_and_limit());
-                screen.draw(agents.iter().map(|agent| agent_line(agent)));
+                screen.draw(agents.iter().map(|agent| agent_line(agent, &status)));
             }
             Display::Log { console, heartbeat, .. } => {
                 if heartbeat.is_due() {
@@ -192,11 +192,11 @@ impl Shown {
     }
 }
 
-fn agent_line(agent: &LiveAgent) -> LiveLine<'_> {
+fn agent_line<'a>(agent: &'a LiveAgent, run: &LiveRun) -> LiveLine<'a> {
     LiveLine {
         id: &agent.id,
         turn: agent.turn,
-        spent: agent.spent(),
+        spent: run.spent_by(&agent.id),
         elapsed: agent.started.elapsed(),
         description: &agent.description,
         action: agent.action(),
