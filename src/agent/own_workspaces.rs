@@ -4,7 +4,7 @@
 //! are merged into the workspace in the order of the calls, three-way. Merging again what is already merged changes nothing,
 //! so that a run that was killed meanwhile merges again when it is resumed. A copy is removed after the call has its result.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::apply::{ContentChange, MergeSession, TargetFiles, overwrite};
 use crate::event::{Change, MergedChanges};
 use crate::git::GitProgram;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
-use crate::record::temporary_in;
+use crate::record::replace_private_file;
 use crate::sandbox::Sandbox;
 use crate::sandbox::protected_paths::ProtectedPaths;
 use crate::text::sanitize;
@@ -139,10 +139,8 @@ impl OwnWorkspaces {
     }
 
     fn write_state(&self, id: &str, name: &str, value: &impl Serialize) -> io::Result<()> {
-        let file = temporary_in(self.out.open_dir(&self.state(id))?.as_fd())?;
-        file.file().write_all(&serde_json::to_vec(value)?)?;
-        file.file().sync_all()?;
-        file.persist(name.as_ref()).map(drop)
+        let folder = self.out.open_dir(&self.state(id))?;
+        replace_private_file(folder.as_fd(), name, &serde_json::to_vec(value)?, true)
     }
 
     /// The tools' folder, confinement and environment for an agent that has a copy. Call it from the thread that starts the

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::{Blocker, FileKind, FileSource, FileState, is_object};
 use crate::git::program::{self, GitWorkingTree};
 use crate::git::{GitProgram, Repository, worktree_around};
 use crate::isolation::{Snapshot, unchanged_filtered_files};
-use crate::record::open_file;
+use crate::record::read_file;
 use crate::text::bounded::read_at_most;
 use crate::workspace::atomic_write::CompleteFile;
 use crate::workspace::new_file::create_link;
@@ -383,15 +383,7 @@ impl FileSource for TargetFiles {
         }
         let with_crlf = |content: &[u8]| Some(str::from_utf8(content).ok()?.replace('\n', "\r\n").into_bytes());
         let is_wanted = |content: &Vec<u8>| is_object(Some(object), content);
-        let copied = |copy: &PathBuf| {
-            let mut content = Vec::new();
-            open_file(copy, path.to_str()?, MAX_FILE_BYTES)
-                .ok()?
-                .take(MAX_FILE_BYTES)
-                .read_to_end(&mut content)
-                .ok()?;
-            Some(content).filter(is_wanted)
-        };
+        let copied = |copy: &PathBuf| read_file(copy, path.to_str()?, MAX_FILE_BYTES).ok().filter(is_wanted);
         let by_name = || self.git_content(object);
         let in_copy = self.copies.iter().find_map(copied);
         // In repositories with SHA-256, no object has this name. Neither has the content of a file that git changes when it

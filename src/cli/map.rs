@@ -1,7 +1,7 @@
 //! `legwork map`: runs a job once for each row of a file.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::map::{MapOptions, MapPlan, RowIds, WholeMapLimits};
 use crate::plan::Plan;
 use crate::reports::{self, PlanPreview};
 use crate::run::Signals;
+use crate::text::bounded::read_up_to;
 
 /// How long a map may take to end after a signal: hundreds of rows write their results. GitHub's runner waits for 7.5 seconds
 /// before it sends the next signal, and containers for 10.
@@ -211,13 +212,7 @@ fn read_rows(args: &MapArgs, job: &PreparedJob<'_>) -> Result<Rows, Error> {
         )
     };
     let content = if is_stdin {
-        let mut content = Vec::new();
-        io::stdin()
-            .lock()
-            .take(MAX_FILE_BYTES as u64 + 1)
-            .read_to_end(&mut content)
-            .map_err(|error| unreadable(error.to_string()))?;
-        content
+        read_up_to(io::stdin().lock(), MAX_FILE_BYTES as u64 + 1).map_err(|error| unreadable(error.to_string()))?
     } else {
         read_files::read_bounded(&args.rows, MAX_FILE_BYTES).map_err(unreadable)?
     };

@@ -13,7 +13,7 @@ use super::rows::{id_mistake, original_id};
 use super::tables::{MapRow, ProblemKind, RowState, TABLE_FORMAT, TableFiles, TableProblem};
 use crate::event::ErrorInfo;
 use crate::pricing::Prices;
-use crate::record::{is_of_file_system, open_file};
+use crate::record::{is_of_file_system, open_file, read_file};
 use crate::text::pluralize;
 
 /// How deep below a named folder maps are searched for: `artifact/runs/JOB/MAP`.
@@ -517,9 +517,7 @@ fn read_job_name(
     struct Versioned {
         format: u64,
     }
-    let mut content = Vec::new();
-    let read = open_file(folder, name, max_bytes).and_then(|file| file.take(max_bytes).read_to_end(&mut content));
-    match read {
+    let content = match read_file(folder, name, max_bytes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|error| JobNameError::Invalid(format!("can't be read: {error}")))?,
     };

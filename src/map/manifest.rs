@@ -1,7 +1,7 @@
 //! The folder of a map: `OUT/JOB/MAP`.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::isolation::{Isolation, Snapshot, WORKSPACES_FOLDER};
 use crate::journal::{RecordKey, is_same_mac};
 use crate::record::{
-    MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, open_file, temporary_in,
+    MAP_FILE, PATCH_FILE, RemovalLock, create_shared_file, is_of_file_system, is_without_locks, read_file,
+    replace_private_file,
 };
 use crate::workspace::open_root::OpenRoot;
 
@@ -177,10 +178,8 @@ impl MapFolder {
                 "Choose another name for the map with --name NAME, or move that folder away.",
             )
         };
-        let mut text = String::new();
-        let opened = open_file(&self.path, MAP_FILE, MAX_MANIFEST_BYTES);
-        match opened.and_then(|mut file| file.read_to_string(&mut text)) {
-            Ok(_) => {}
+        let text = match read_file(&self.path, MAP_FILE, MAX_MANIFEST_BYTES) {
+            Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let is_run = ["events.jsonl", "plan.json", "result.json", "job.yaml"];
                 return match is_run.iter().any(|name| self.path.join(name).exists()) {
@@ -189,9 +188,9 @@ impl MapFolder {
                 };
             }
             Err(source) => return Err(Error::Record { path, source }),
-        }
+        };
         let manifest: MapManifest =
-            serde_json::from_str(&text).map_err(|error| not_a_map(format!("its {MAP_FILE} is damaged: {error}")))?;
+            serde_json::from_slice(&text).map_err(|error| not_a_map(format!("its {MAP_FILE} is damaged: {error}")))?;
         match manifest.format {
             MAP_FORMAT => Ok(Some(manifest)),
             format => Err(not_a_map(format!(
@@ -214,10 +213,7 @@ impl MapFolder {
             if !replace {
                 return create_shared_file(folder.folder(), MAP_FILE, &text, true);
             }
-            let file = temporary_in(folder.folder())?;
-            file.file().write_all(&text)?;
-            file.file().sync_data()?;
-            file.persist(MAP_FILE.as_ref()).map(|_| true)
+            replace_private_file(folder.folder(), MAP_FILE, &text, true).map(|()| true)
         };
         write().map_err(|source| Error::Record { path: self.manifest(), source })
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::event::PARENT;
 use crate::journal::journal_file;
+use crate::text::bounded::read_expected;
 use crate::workspace::new_file::{NewFile, create_named};
 use crate::workspace::open_beneath;
 use crate::workspace::open_root::OpenRoot;
@@ -114,11 +115,8 @@ pub(super) fn has_run_files(folder: &Path) -> bool {
 /// Reads a regular file of at most `max_bytes` in a folder.
 pub(crate) fn read_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = open_file(folder, name, max_bytes)?;
-    // One read instead of many small ones.
-    let size = file.metadata().map_or(0, |found| found.len().min(max_bytes));
-    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
-    file.take(max_bytes).read_to_end(&mut content)?;
-    Ok(content)
+    let size = file.metadata().map_or(0, |found| found.len());
+    read_expected(file, size, max_bytes)
 }
 
 /// Opens a file for reading, by its path in the record's folder.
@@ -161,6 +159,24 @@ fn refresh_size(_: &File) {}
 /// If it can't be created.
 pub(crate) fn temporary_in(folder: BorrowedFd<'_>) -> io::Result<NewFile> {
     NewFile::create(folder, TEMP_PREFIX, Mode::RUSR | Mode::WUSR)
+}
+
+/// Replaces a file in an open folder by one that only its owner can read. `is_durable` writes it to the disk before its name.
+///
+/// # Errors
+/// If it can't be written. The old file is still there then.
+pub(crate) fn replace_private_file(
+    folder: BorrowedFd<'_>,
+    name: &str,
+    content: &[u8],
+    is_durable: bool,
+) -> io::Result<()> {
+    let file = temporary_in(folder)?;
+    file.file().write_all(content)?;
+    if is_durable {
+        file.file().sync_data()?;
+    }
+    file.persist(name.as_ref()).map(drop)
 }
 
 /// Removes the temporary files that a killed process has left in a record, if possible.

@@ -1,6 +1,6 @@
 //! The files of a record that people read: the transcript, the report, and the pages about subagents.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use super::{html, markdown};
@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::record::{
     ExistingFile, REPORT_FILE, Recorder, TRANSCRIPT_FILE, WrittenFile, open_file_in, read_conversation,
 };
+use crate::text::bounded::read_up_to;
 
 /// The largest page about a subagent that is compared, in bytes.
 const MAX_PAGE_BYTES: u64 = 128 << 20;
@@ -60,10 +61,9 @@ fn write_subagent_page(
     if agent.has_no_journal {
         // A page that was written from the journal has more than can be written now.
         let summary = markdown::subagent_summary(finished);
-        let mut existing = String::new();
         let is_current = open_file_in(recorder.open_folder().folder(), &name, MAX_PAGE_BYTES)
-            .and_then(|file| file.take(MAX_PAGE_BYTES).read_to_string(&mut existing))
-            .is_ok_and(|_| existing.starts_with(&summary));
+            .and_then(|file| read_up_to(file, MAX_PAGE_BYTES))
+            .is_ok_and(|existing| existing.starts_with(summary.as_bytes()));
         if is_current {
             return Ok(Some((name, ExistingFile::Identical)));
         }

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
 #[cfg(target_os = "linux")]
 use super::policy::SandboxPolicy;
+use crate::text::bounded::read_up_to;
 use crate::workspace::path_resolver::canonical_as_far_as_possible;
 
 /// The owner of files whose real owner has no number here: user_namespaces(7).
@@ -38,8 +38,7 @@ pub fn find_outside(name: &str, path: impl Iterator<Item = PathBuf>, writable: &
 /// program that its first line names.
 pub fn can_be_changed(program: &Path, writable: &Folders) -> bool {
     let interpreter = || {
-        let mut start = Vec::new();
-        File::open(program).ok()?.take(MAX_FIRST_LINE).read_to_end(&mut start).ok()?;
+        let start = read_up_to(File::open(program).ok()?, MAX_FIRST_LINE).ok()?;
         let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?.to_owned();
         String::from_utf8(line).ok()
     };

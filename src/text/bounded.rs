@@ -10,7 +10,15 @@ pub(crate) fn read_at_most(reader: impl Read, max: u64) -> io::Result<Option<Vec
 
 /// Reads `max` bytes, or less if there aren't as many.
 pub(crate) fn read_up_to(reader: impl Read, max: u64) -> io::Result<Vec<u8>> {
+    read_expected(reader, 0, max)
+}
+
+/// The same where about this many bytes are expected: one large read instead of many small ones.
+pub(crate) fn read_expected(reader: impl Read, expected: u64, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    if expected > 0 {
+        bytes.reserve_exact(usize::try_from(expected.min(max)).unwrap_or_default() + 1);
+    }
     reader.take(max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

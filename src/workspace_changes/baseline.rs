@@ -1,6 +1,6 @@
 //! Takes the baseline: the state of the workspace before anything can change it.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +15,7 @@ use super::walk::{WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
 use crate::git::Repository;
 use crate::git::objects::object_id;
+use crate::text::bounded::read_expected;
 use crate::text::hex;
 use crate::workspace::open_beneath;
 
@@ -141,7 +142,6 @@ pub(super) fn read(file: &WalkedFile<'_>) -> Option<Vec<u8>> {
         return Some(readlinkat(file.folder, file.name, Vec::new()).ok()?.into_bytes());
     }
     let opened = open_beneath::open_regular_file(file.folder, file.name).ok()??;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.stat.size.min(MAX_FILE_BYTES)).unwrap_or_default() + 1);
-    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    let bytes = read_expected(opened, file.stat.size, MAX_FILE_BYTES + 1).ok()?;
     (bytes.len() as u64 <= MAX_FILE_BYTES).then_some(bytes)
 }

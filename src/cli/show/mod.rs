@@ -4,7 +4,7 @@ mod follow;
 mod pager;
 mod print;
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +17,7 @@ use crate::conversation::{Conversation, MAX_SHOWN_CHARS};
 use crate::error::{Error, Obstacle};
 use crate::event::{PARENT, is_agent_id};
 use crate::map::tables::{RowState, map_rows};
-use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, open_file};
+use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, read_file};
 use crate::reports::conversation_text::{Selection, Target, write_selection};
 use crate::reports::record_files::write_reports;
 use crate::run::cannot_resume;
@@ -173,10 +173,7 @@ fn show_written_page(folder: &Path, options: &ShowArgs, error: Error, env: &CliE
         Some(id) if is_agent_id(id) => format!("subagents/{id}.md"),
         Some(_) => return Err(error),
     };
-    let mut text = Vec::new();
-    if open_file(folder, &page, MAX_PAGE_BYTES).and_then(|mut file| file.read_to_end(&mut text)).is_err() {
-        return Err(error);
-    }
+    let Ok(text) = read_file(folder, &page, MAX_PAGE_BYTES) else { return Err(error) };
     env.console.warning(&format!("{error}; this is the {page} that was written with it"));
     env.console.print_untrusted(&String::from_utf8_lossy(&text));
     Ok(0)

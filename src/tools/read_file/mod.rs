@@ -13,6 +13,7 @@ use crate::attachment::{self, Attachment, MediaType};
 use crate::message::ToolError;
 use crate::process::CallLimits;
 use crate::redaction::Redactor;
+use crate::text::bounded::read_up_to;
 use crate::text::pluralize;
 use crate::text::truncate::first;
 use crate::text::utf16::Utf16;
@@ -63,8 +64,7 @@ fn read(input: &ReadFileInput, call: &FileCall) -> Result<ToolOutput, ToolError>
     let path = opened.path.clone();
     let failed = |error: io::Error| workspace.io_error(&path, &error);
     let shown = path.display();
-    let mut start = Vec::new();
-    (&mut opened.file).take(SNIFFED_BYTES as u64).read_to_end(&mut start).map_err(failed)?;
+    let mut start = read_up_to(&mut opened.file, SNIFFED_BYTES as u64).map_err(failed)?;
     // With `offset` or `limit`, the model wants text.
     let wants_text = input.offset.is_some() || input.limit.is_some();
     if let Some(kind) = MediaType::detect(&start).filter(|kind| media.takes(*kind) && !wants_text) {
