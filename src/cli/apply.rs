@@ -590,8 +590,8 @@ impl<'a> Protection<'a> {
         let key = (changes.job_files.clone(), changes.plan.protect.clone(), allowed.to_vec());
         let found = self.found.entry(key).or_insert_with(|| {
             let files = self.env.user_config_files();
-            let own = files.into_iter().filter(|file| file.starts_with(self.workspace));
-            let job_files: Vec<PathBuf> = changes.job_files.iter().map(PathBuf::from).chain(own).collect();
+            let in_workspace = files.into_iter().filter(|file| file.starts_with(self.workspace));
+            let job_files: Vec<PathBuf> = changes.job_files.iter().map(PathBuf::from).chain(in_workspace).collect();
             let found = ProtectedPaths::find(&ProtectionConfig {
                 workspace: self.workspace,
                 job_files: &job_files,

@@ -106,14 +106,14 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
     let mut twice = Vec::new();
     for tool in &tools {
         // Not suggested as keys, or an editor would merge the suggestions of a tool's name and its key.
-        let mut own = match (tool.options_schema)() {
-            Some(Value::Object(mut own)) => {
-                own.shift_remove("$schema");
-                let mut own = Value::Object(own);
-                tidy::drop_nulls(&mut own);
-                tidy::tidy_for_editors(&mut own);
-                let first = own["properties"].as_object().and_then(|options| options.keys().next().cloned());
-                own["type"] = json!(["object", "null"]);
+        let mut schema = match (tool.options_schema)() {
+            Some(Value::Object(mut schema)) => {
+                schema.shift_remove("$schema");
+                let mut schema = Value::Object(schema);
+                tidy::drop_nulls(&mut schema);
+                tidy::tidy_for_editors(&mut schema);
+                let first = schema["properties"].as_object().and_then(|options| options.keys().next().cloned());
+                schema["type"] = json!(["object", "null"]);
                 snippets.push(json!({
                     "label": format!("{}: with options", tool.name),
                     "description": first_sentence(tool),
@@ -126,13 +126,13 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
                     "if": { "contains": { "const": tool.name } },
                     "then": { "items": { "if": entry, "then": { "type": "string", "errorMessage": message } } },
                 }));
-                own
+                schema
             }
             _ => json!({ "type": "null", "errorMessage": "this tool has no options: write only its name" }),
         };
-        own["description"] = json!(first_sentence(tool));
-        own["doNotSuggest"] = json!(true);
-        with_options.insert(tool.name.to_owned(), own);
+        schema["description"] = json!(first_sentence(tool));
+        schema["doNotSuggest"] = json!(true);
+        with_options.insert(tool.name.to_owned(), schema);
     }
     list.insert("uniqueItems".to_owned(), json!(true));
     list.insert("allOf".to_owned(), json!(twice));

@@ -212,7 +212,7 @@ impl AgentModel {
 fn sum<'a>(agents: impl Iterator<Item = &'a AgentFinished>) -> (Usage, Option<f64>) {
     agents.fold((Usage::default(), Some(0.0)), |(mut usage, cost): (Usage, Option<f64>), agent| {
         usage += agent.usage;
-        (usage, cost.zip(agent.cost_usd).map(|(all, own)| pricing::round_usd(all + own)))
+        (usage, cost.zip(agent.cost_usd).map(|(all, more)| pricing::round_usd(all + more)))
     })
 }
 

@@ -33,7 +33,8 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<Vec<String>, Export
         let message = format!("the record has no conversation of `{}`", export.agent);
         return Err(Error::usage(message, format!("It has those of: {known}.")).into());
     };
-    let encoders = planned.models().map(|own| Encoder::new(export, own)).collect::<Result<Vec<_>, Error>>()?;
+    let encoders =
+        planned.models().map(|agent_model| Encoder::new(export, agent_model)).collect::<Result<Vec<_>, Error>>()?;
     let capture = Arc::new(Capture {
         agent: export.agent.to_owned(),
         encoders: encoders.into(),
@@ -67,23 +68,23 @@ fn write(export: &Export<'_>, out: &mut dyn Write) -> Result<Vec<String>, Export
 }
 
 /// The API whose messages are written, and the model for it. Another API than the agent's own doesn't have its model.
-fn choose_api(own: &Model, wanted: Option<&str>) -> Result<(&'static ProviderSpec, Model), Error> {
+fn choose_api(agent_model: &Model, wanted: Option<&str>) -> Result<(&'static ProviderSpec, Model), Error> {
     let names = || {
         let names: Vec<&str> = apis().map(|spec| spec.name).collect();
         names.join(", ")
     };
-    match (wanted, own.spec()) {
-        (None, Some(spec)) if !spec.is_scripted() => Ok((spec, own.clone())),
+    match (wanted, agent_model.spec()) {
+        (None, Some(spec)) if !spec.is_scripted() => Ok((spec, agent_model.clone())),
         (None, Some(_)) => {
             let message = "the agent's replies came from a script, so it has no API";
             Err(Error::usage(message, format!("Choose one with --api: {}.", names())))
         }
         (None, None) => {
-            let message = format!("the API of `{own}` isn't known");
+            let message = format!("the API of `{agent_model}` isn't known");
             Err(Error::usage(message, format!("Choose one with --api: {}.", names())))
         }
         (Some(name), spec) => match apis().find(|api| api.name == name) {
-            Some(api) if spec.is_some_and(|own| own.name == name) => Ok((api, own.clone())),
+            Some(api) if spec.is_some_and(|agent_model| agent_model.name == name) => Ok((api, agent_model.clone())),
             Some(api) => Ok((api, Model::new(api.name, OTHER_MODEL))),
             None => Err(Error::usage(format!("there is no API `{name}`"), format!("The APIs are: {}.", names()))),
         },
@@ -128,7 +129,7 @@ fn lock(conversation: &SharedConversation) -> MutexGuard<'_, Option<(Box<dyn Con
 /// Encodes the conversation of a model.
 struct Encoder {
     /// The model in the record.
-    own: Model,
+    agent_model: Model,
     /// The model in the request.
     model: Model,
     provider: Arc<dyn Provider>,
@@ -137,10 +138,11 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn new(export: &Export<'_>, own: &Model) -> Result<Self, Error> {
-        let (spec, model) = choose_api(own, export.api)?;
-        let is_own_api = export.api.is_none() || own.spec().is_some_and(|own| own.name == spec.name);
-        Ok(Self { own: own.clone(), provider: connect(export, spec, &model)?, model, is_own_api })
+    fn new(export: &Export<'_>, agent_model: &Model) -> Result<Self, Error> {
+        let (spec, model) = choose_api(agent_model, export.api)?;
+        let is_own_api =
+            export.api.is_none() || agent_model.spec().is_some_and(|agent_model| agent_model.name == spec.name);
+        Ok(Self { agent_model: agent_model.clone(), provider: connect(export, spec, &model)?, model, is_own_api })
     }
 
     /// Removes what only the API of a reply accepts, if another one is written.
@@ -168,7 +170,7 @@ struct Capture {
 impl Provider for Capture {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let is_exported = config.agent == self.agent;
-        let at = self.encoders.iter().position(|encoder| encoder.own == config.model).unwrap_or_default();
+        let at = self.encoders.iter().position(|encoder| encoder.agent_model == config.model).unwrap_or_default();
         if is_exported && let Some(encoder) = self.encoders.get(at) {
             let opened = encoder.provider.open(ConversationConfig { model: encoder.model.clone(), ..config })?;
             *lock(&self.conversation) = Some((opened, at));

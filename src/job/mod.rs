@@ -241,11 +241,12 @@ impl Job {
         max_tokens: Option<&'a Spanned<u32>>,
         model: Option<&'a Spanned<ModelSpec>>,
     ) -> impl Iterator<Item = AgentModel<'a>> {
-        let own = model.unwrap_or(&self.model);
+        let chosen = model.unwrap_or(&self.model);
         let limit = |spec: &'a Spanned<ModelSpec>| spec.value.options()?.max_tokens.as_ref();
-        std::iter::once(own)
-            .chain(own.value.fallback())
-            .map(move |spec| AgentModel { spec, max_tokens: max_tokens.or_else(|| limit(spec)).or_else(|| limit(own)) })
+        std::iter::once(chosen).chain(chosen.value.fallback()).map(move |spec| AgentModel {
+            spec,
+            max_tokens: max_tokens.or_else(|| limit(spec)).or_else(|| limit(chosen)),
+        })
     }
 
     /// The models of a declared agent.

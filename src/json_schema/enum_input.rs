@@ -18,8 +18,8 @@ pub(super) fn named_input(text: &str) -> Option<&str> {
 
 /// The names of the inputs that the enums of a schema take their values from, in the schema's order.
 pub fn enum_inputs(schema: &Value) -> Vec<String> {
-    let own = schema.get("enum").and_then(Value::as_str).and_then(named_input).map(str::to_owned);
-    own.into_iter().chain(subschemas(schema).into_iter().flat_map(|part| enum_inputs(part.schema))).collect()
+    let named = schema.get("enum").and_then(Value::as_str).and_then(named_input).map(str::to_owned);
+    named.into_iter().chain(subschemas(schema).into_iter().flat_map(|part| enum_inputs(part.schema))).collect()
 }
 
 /// A schema in which each `enum` that names an input has that input's values, without repetitions.

@@ -64,7 +64,7 @@ impl ProviderSchema {
             fields.insert("type".to_owned(), "object".into());
             fields.entry("properties").or_insert_with(|| json!({}));
         }
-        Self { schema, names: renamed.into_iter().map(|(own, new)| (new, own)).collect() }
+        Self { schema, names: renamed.into_iter().map(|(original, new)| (new, original)).collect() }
     }
 
     /// The schema.
@@ -103,8 +103,8 @@ impl ProviderSchema {
                     }
                     self.restore_value(&mut value, parts);
                     // A name in an object of any properties is data.
-                    let own = self.names.get(&name).filter(|_| is_declared).cloned();
-                    fields.insert(own.unwrap_or(name), value);
+                    let original = self.names.get(&name).filter(|_| is_declared).cloned();
+                    fields.insert(original.unwrap_or(name), value);
                 }
             }
             Value::Array(items) => {

@@ -245,8 +245,10 @@ impl<'r, 'a> SchemaWalk<'r, 'a> {
     fn check_against_metaschema(&mut self, key: &SchemaLocation) {
         let document = Rc::clone(&self.documents[key.0]);
         let Some(schema) = document.resolve(&key.1) else { return };
-        let Ok(own) = jsonschema::meta::validator_for(&json!({ "$schema": draft_uri(self.draft) })) else { return };
-        for error in own.iter_errors(&with_stand_ins(schema)).take(200) {
+        let Ok(validator) = jsonschema::meta::validator_for(&json!({ "$schema": draft_uri(self.draft) })) else {
+            return;
+        };
+        for error in validator.iter_errors(&with_stand_ins(schema)).take(200) {
             let at = format!("{}{}", key.1, error.instance_path());
             let name = json_pointer::reference_tokens(&at).filter(|part| part.parse::<usize>().is_err()).last();
             let message = match name {

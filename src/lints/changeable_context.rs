@@ -18,12 +18,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 .help(format!("take it from a commit that they can't change: `{{ {key}: {path}, ref: origin/main }}`")),
         );
     };
-    let own = job.agents().flat_map(|agent| agent.own_context);
-    for entry in job.context.iter().chain(own).filter(|entry| entry.value.reference().is_none()) {
+    let of_agents = job.agents().flat_map(|agent| agent.own_context);
+    for entry in job.context.iter().chain(of_agents).filter(|entry| entry.value.reference().is_none()) {
         warn(entry.place(), entry.value.path(), "file");
     }
-    let own = job.agents().flat_map(|agent| agent.own_skills);
-    for entry in job.skills.iter().chain(own).filter(|entry| entry.value.reference().is_none()) {
+    let of_agents = job.agents().flat_map(|agent| agent.own_skills);
+    for entry in job.skills.iter().chain(of_agents).filter(|entry| entry.value.reference().is_none()) {
         warn(entry.place(), entry.value.path(), "folder");
     }
 }

@@ -84,12 +84,13 @@ pub enum CostTracking {
 impl CostTracking {
     /// Whether the cost of `model` can be counted. A server on this machine costs nothing that legwork knows of. If its
     /// model could also be a misspelled one of a provider that charges, a limit on tokens is required.
-    pub fn of(model: &Model, has_token_limit: bool, own: &UserConfig) -> Self {
+    pub fn of(model: &Model, has_token_limit: bool, user_config: &UserConfig) -> Self {
         // Errors in a server's own table are reported there.
-        if model.is_scripted() || model.spec().is_none() || own.prices.has_price(model.price_key()) {
+        if model.is_scripted() || model.spec().is_none() || user_config.prices.has_price(model.price_key()) {
             return Self::Known;
         }
-        match own.local_providers.contains(&model.provider) && (has_token_limit || model.allows_unknown_names()) {
+        match user_config.local_providers.contains(&model.provider) && (has_token_limit || model.allows_unknown_names())
+        {
             true => Self::UntrackedLocal,
             false => Self::Unknown,
         }
@@ -97,10 +98,10 @@ impl CostTracking {
 }
 
 /// The finding for a limit on cost that can't be enforced because the model's price isn't known.
-pub fn unknown_price(limits: &Limits, model: &Model, own: &UserConfig) -> Option<Diagnostic> {
+pub fn unknown_price(limits: &Limits, model: &Model, user_config: &UserConfig) -> Option<Diagnostic> {
     let limit: SourceSpan = limits.cost_usd.as_ref()?.place();
     let in_file = format!("`[models.\"{model}\"]` in your `prices.toml`");
-    match CostTracking::of(model, limits.tokens.is_some(), own) {
+    match CostTracking::of(model, limits.tokens.is_some(), user_config) {
         CostTracking::Known => None,
         CostTracking::UntrackedLocal => {
             let message = format!("the price of `{model}` is unknown, so its cost doesn't count toward this limit");
@@ -109,14 +110,15 @@ pub fn unknown_price(limits: &Limits, model: &Model, own: &UserConfig) -> Option
         }
         CostTracking::Unknown => {
             let message = format!("the price of `{model}` is unknown, so `cost_usd` can't be enforced");
-            let help = if own.local_providers.contains(&model.provider) {
+            let help = if user_config.local_providers.contains(&model.provider) {
                 format!("it runs on this machine: also limit `tokens`, or set its price in {in_file}")
             } else {
                 format!("set its price in {in_file}, or limit `tokens` instead")
             };
             // A retired model isn't misspelled.
             let is_known = model.retirement().is_some();
-            let near = suggest_name(&model.name, own.prices.models(model.price_provider())).filter(|_| !is_known);
+            let near =
+                suggest_name(&model.name, user_config.prices.models(model.price_provider())).filter(|_| !is_known);
             let help = match near {
                 Some(near) => format!("did you mean the model `{near}`? If not, {help}"),
                 None => help,

@@ -69,12 +69,12 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 /// Reports copies of the workspace in which nothing can change. An unknown tool may be one that writes.
 fn unused_own_workspaces(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for agent in subject.job.agents().filter(|_| subject.is_complete) {
-        let own = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
+        let setting = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
         let is_unused = !agent.tools.iter().any(|tool| may_change_files(tool.value.name()));
-        if let Some(own) = own.filter(|_| is_unused) {
+        if let Some(setting) = setting.filter(|_| is_unused) {
             let message = "a copy of the workspace has no effect, because no tool of the subagent can change files";
             findings.push(
-                Diagnostic::warning("unused-own-workspace", own.place(), message)
+                Diagnostic::warning("unused-own-workspace", setting.place(), message)
                     .help("remove `workspace: own`, or give the subagent a tool that writes"),
             );
         }

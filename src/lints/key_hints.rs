@@ -336,8 +336,8 @@ fn correct_level(level: KeyLevel, name: &str) -> Option<(&'static str, KeyLevel,
     let mut meant = itself.into_iter().chain(keys_for_alias(name));
     meant.find_map(|key| {
         let is = |keys: &[&str]| keys.contains(&key);
-        let own = fold_key(key) == fold_key(name);
-        let called = if own { format!("`{key}`") } else { format!("its name here is `{key}`, which") };
+        let is_same_word = fold_key(key) == fold_key(name);
+        let called = if is_same_word { format!("`{key}`") } else { format!("its name here is `{key}`, which") };
         let option = MODEL.iter().find(|(option, _)| *option == key).map(|(_, example)| {
             let is_above = matches!(level, KeyLevel::Parent | KeyLevel::Limits);
             let whose = if is_above { ", at the top level" } else { "" };

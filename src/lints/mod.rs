@@ -140,8 +140,13 @@ impl JobTrust {
 }
 
 /// Like [`check`], with the user's configuration. An untrusted job may not use everything that a trusted one may.
-pub fn check_with(source: &Arc<Source>, folder: Option<&JobDir>, origin: JobTrust, own: &UserConfig) -> LintReport {
-    check_in(source, folder, origin, own, None)
+pub fn check_with(
+    source: &Arc<Source>,
+    folder: Option<&JobDir>,
+    origin: JobTrust,
+    user_config: &UserConfig,
+) -> LintReport {
+    check_in(source, folder, origin, user_config, None)
 }
 
 /// Like [`check_with`], with the context files and skills of a workspace. Without one, plans have none.
@@ -149,7 +154,7 @@ pub fn check_in(
     source: &Arc<Source>,
     folder: Option<&JobDir>,
     origin: JobTrust,
-    own: &UserConfig,
+    user_config: &UserConfig,
     workspace: Option<&WorkspaceFiles>,
 ) -> LintReport {
     let Decoded { value, mut findings, gaps: holes } = yaml::read_with::<Spanned<Job>>(source, &key_hints::JOB_HINTS);
@@ -165,7 +170,7 @@ pub fn check_in(
         .filter(|_| origin == JobTrust::Untrusted)
         .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
     let files = context_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
-    let has_servers = !job.mcp.is_empty() && !own.skips_tool_lock;
+    let has_servers = !job.mcp.is_empty() && !user_config.skips_tool_lock;
     let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
     let subject = LintContext {
         source,
@@ -177,7 +182,7 @@ pub fn check_in(
         reported: &findings,
         is_complete: holes.is_empty(),
         is_untrusted: origin == JobTrust::Untrusted,
-        user_config: own,
+        user_config,
         tool_lock: tool_lock.as_ref().map(Result::as_ref),
     };
     for lint in LINTS {
@@ -195,7 +200,7 @@ pub fn check_in(
         None
     } else {
         let loaded = LoadedFiles { prompts, schemas, files, tool_lock: tool_lock.and_then(Result::ok) };
-        ValidJob::new(source, job, loaded, &own.servers)
+        ValidJob::new(source, job, loaded, &user_config.servers)
     };
     LintReport { findings, job, prompts: read }
 }

@@ -67,15 +67,15 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 pub fn dropped_options(job: &Job, model: &Model, servers: &UserServers) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for spec in models::own_specs(job) {
-        let Ok(own) = models::resolve(spec, servers) else { continue };
+        let Ok(resolved) = models::resolve(spec, servers) else { continue };
         let declares_window = spec.value.options().is_some_and(|options| options.context.is_some());
-        let stays = |key: &str| key == "context" && (!declares_window || own.is_same(model));
-        let explicit = own.explicit_options();
+        let stays = |key: &str| key == "context" && (!declares_window || resolved.is_same(model));
+        let explicit = resolved.explicit_options();
         let fallback = (!spec.value.fallback().is_empty()).then_some("fallback");
         let options: Vec<&str> =
             explicit.iter().map(|(key, _)| *key).filter(|key| !stays(key)).chain(fallback).collect();
         let verb = if options.len() == 1 { "isn't" } else { "aren't" };
-        let sentence = format!("the {} of {own} {verb} used for {model}", join_names(options.iter().copied()));
+        let sentence = format!("the {} of {resolved} {verb} used for {model}", join_names(options.iter().copied()));
         if !options.is_empty() && !notes.contains(&sentence) {
             notes.push(sentence);
         }

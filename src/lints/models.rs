@@ -51,20 +51,20 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 }
 
 /// Reports fallbacks that can't replace a model.
-fn check_fallback(own: &Spanned<ModelSpec>, servers: &UserServers, findings: &mut Vec<Diagnostic>) {
-    let Some(list) = own.value.options().and_then(|options| options.fallback.as_ref()) else { return };
+fn check_fallback(declared: &Spanned<ModelSpec>, servers: &UserServers, findings: &mut Vec<Diagnostic>) {
+    let Some(list) = declared.value.options().and_then(|options| options.fallback.as_ref()) else { return };
     let error = |place, message: String| Diagnostic::error("bad-fallback", place, message);
     if list.value.len() > MAX_FALLBACKS {
         let finding = error(list.place(), format!("`fallback` has {} models", list.value.len()));
         findings.push(finding.help(format!("keep at most {MAX_FALLBACKS}")));
     }
-    let Ok(first) = resolve(own, servers) else { return };
+    let Ok(first) = resolve(declared, servers) else { return };
     if first.is_scripted() && !list.value.is_empty() {
         let finding = error(list.place(), "replies from a file never fail, so the fallback is never used".to_owned());
         findings.push(finding.help("remove `fallback`, or name the model of a provider"));
         return;
     }
-    let mut earlier = vec![(first, name_node(own).place())];
+    let mut earlier = vec![(first, name_node(declared).place())];
     for spec in list.value.iter().take(MAX_FALLBACKS) {
         if let Some(nested) = spec.value.options().and_then(|options| options.fallback.as_ref()) {
             let finding = error(nested.place(), "a fallback can't have fallbacks of its own".to_owned());
@@ -146,9 +146,9 @@ fn newest_of_family<'a>(name: &str, known: &[&'a str], is_there: impl Fn(&str) -
     let family = family_of(name);
     let newest = |family: &str| known.iter().copied().find(|known| family_of(known) == family && is_there(known));
     let is_new = |known: &&str| version_of(known).first() >= version_of(name).first();
-    let own = newest(&family);
+    let of_family = newest(&family);
     let shorter = || family.rsplit_once('-').and_then(|(shorter, _)| newest(shorter));
-    own.filter(is_new).or_else(|| shorter().filter(is_new)).or(own)
+    of_family.filter(is_new).or_else(|| shorter().filter(is_new)).or(of_family)
 }
 
 /// The numbers in a model's name, without dates.

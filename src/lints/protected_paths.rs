@@ -33,10 +33,13 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             }
         }
     }
-    let own: Vec<&Path> = job.protect.iter().map(|path| Path::new(path.value.as_str())).collect();
+    let protected: Vec<&Path> = job.protect.iter().map(|path| Path::new(path.value.as_str())).collect();
     for path in job.allow_changes.iter().filter(|path| path_error(&path.value).is_none()) {
         let allowed = Path::new(path.value.as_str());
-        if !own.iter().any(|own| allowed.starts_with(own)) && !may_be_protected(allowed) && !is_job_name(allowed) {
+        if !protected.iter().any(|protected| allowed.starts_with(protected))
+            && !may_be_protected(allowed)
+            && !is_job_name(allowed)
+        {
             let message = format!("`{}` isn't protected, so there is nothing to allow", path.value);
             findings.push(
                 Diagnostic::error("bad-protected-path", path.place(), message)

@@ -17,9 +17,10 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for agent in job.agents() {
         findings.extend(out_of_range("max_turns", agent.max_turns, MAX_TURNS));
     }
-    let own = std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
+    let of_agents =
+        std::iter::once(&job.parent.max_tokens).chain(job.subagents.values().map(|agent| &agent.max_tokens));
     let of_models = models::specs(job).filter_map(|spec| spec.value.options()).map(|options| &options.max_tokens);
-    for tokens in own.chain(of_models) {
+    for tokens in of_agents.chain(of_models) {
         findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
     }
     findings.extend(out_of_range("context_bytes", job.context_bytes.as_ref(), MAX_CONTEXT_BYTES));

@@ -317,13 +317,13 @@ fn check_entries(subject: &LintContext<'_>, agent: &Agent<'_>, findings: &mut Ve
                 });
             }
             Some(server) => {
-                let own = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
-                if let Some(own) = own.filter(|_| server.command.is_some()) {
+                let setting = agent.workspace.filter(|workspace| workspace.value == SubagentWorkspace::Own);
+                if let Some(setting) = setting.filter(|_| server.command.is_some()) {
                     let message =
                         format!("the server `{name}` works in the parent's workspace, not in the subagent's copy");
                     findings.push(
                         Diagnostic::error("bad-server-entry", entry.server.place(), message)
-                            .label(own.place(), "the copy")
+                            .label(setting.place(), "the copy")
                             .help("remove the entry, or let the subagent share the parent's workspace"),
                     );
                 }

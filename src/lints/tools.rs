@@ -46,9 +46,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         }
         report_unknown(subject.job, &agent, findings);
     }
-    let own = &subject.job.parent.tools;
-    let are_known = own.value.iter().all(is_known);
-    let is_sure = !own.node.is_placeholder() && !own.node.is_incomplete() && are_known;
+    let granted = &subject.job.parent.tools;
+    let are_known = granted.value.iter().all(is_known);
+    let is_sure = !granted.node.is_placeholder() && !granted.node.is_incomplete() && are_known;
     if let Some(first) = subject.job.subagents.keys().next().filter(|_| is_sure && !subject.job.delegates()) {
         let finding = Diagnostic::warning("unused-subagents", first.place(), "no agent can use the subagents");
         findings.push(finding.help("add `task` to the parent's `tools`"));

@@ -107,7 +107,7 @@ struct SharedLedger {
     limits: MapLimits,
     /// The lock file; `None` if it can't be opened.
     lock_file: Option<File>,
-    own: Mutex<OwnSpend>,
+    process: Mutex<OwnSpend>,
     /// What all processes have used, for display.
     total: Mutex<Total>,
 }
@@ -135,7 +135,7 @@ type OtherProcess = ObservedPeer<(Claim, Option<SystemTime>)>;
 
 #[derive(Debug, Default)]
 struct Total {
-    own: Amount,
+    process: Amount,
     /// What the files of the others say.
     others: Amount,
     /// What the records said at the start, without `own`: the files of killed processes may say less.
@@ -194,7 +194,7 @@ impl Ledger {
             name: format!("{name}{SUFFIX}"),
             limits,
             lock_file,
-            own: Mutex::default(),
+            process: Mutex::default(),
             total: Mutex::default(),
         });
         shared.write(&mut shared.lock(), Claim::default())?;
@@ -216,15 +216,15 @@ impl Ledger {
 
     /// Counts what a request has really used.
     pub fn count(&self, used: Amount) {
-        let mut own = self.shared.lock();
-        own.spent = own.spent.plus(used);
-        self.shared.lock_total().own = own.spent;
+        let mut process = self.shared.lock();
+        process.spent = process.spent.plus(used);
+        self.shared.lock_total().process = process.spent;
     }
 
     /// Counts what a request that was stopped may have used beyond what was received.
     pub fn count_unknown(&self, most: Amount) {
-        let mut own = self.shared.lock();
-        own.lost = own.lost.plus(most);
+        let mut process = self.shared.lock();
+        process.lost = process.lost.plus(most);
     }
 
     /// Counts what the records of all rows have used together and the files of the ledger don't have: without a limit, a process
@@ -234,26 +234,27 @@ impl Ledger {
     /// If the files can't be read or written.
     pub fn count_recorded(&self, recorded: Amount) -> io::Result<()> {
         let shared = &*self.shared;
-        let mut own = shared.lock();
+        let mut process = shared.lock();
         // Another process that starts at the same time must see what this one has counted.
         let _turn = shared.wait_for_turn();
-        shared.read_others(&mut own)?;
-        let missing = recorded.minus(own.others_claimed().plus(own.spent));
+        shared.read_others(&mut process)?;
+        let missing = recorded.minus(process.others_claimed().plus(process.spent));
         // Costs are rounded in the records.
         if missing.tokens > 0 {
-            own.spent = own.spent.plus(missing);
-            let claim = Claim { claimed: own.used(), spent: own.spent, lost: own.lost, is_final: false };
-            shared.write(&mut own, claim)?;
+            process.spent = process.spent.plus(missing);
+            let claim = Claim { claimed: process.used(), spent: process.spent, lost: process.lost, is_final: false };
+            shared.write(&mut process, claim)?;
         }
-        *shared.lock_total() = Total { own: own.spent, recorded: recorded.minus(own.spent), ..Total::default() };
+        *shared.lock_total() =
+            Total { process: process.spent, recorded: recorded.minus(process.spent), ..Total::default() };
         Ok(())
     }
 
     /// Returns a reservation.
     pub fn release(&self, reserved: Amount) {
-        let mut own = self.shared.lock();
-        own.reservations = own.reservations.saturating_sub(1);
-        own.reserved = if own.reservations == 0 { Amount::default() } else { own.reserved.minus(reserved) };
+        let mut process = self.shared.lock();
+        process.reservations = process.reservations.saturating_sub(1);
+        process.reserved = if process.reservations == 0 { Amount::default() } else { process.reserved.minus(reserved) };
     }
 
     /// Returns what this process has claimed and not used, for good: it reserves nothing any more.
@@ -261,80 +262,80 @@ impl Ledger {
     /// # Errors
     /// If the file can't be written.
     pub fn close(&self) -> io::Result<()> {
-        let mut own = self.shared.lock();
-        let claim = Claim { claimed: own.used(), spent: own.spent, lost: own.lost, is_final: true };
-        self.shared.write(&mut own, claim)
+        let mut process = self.shared.lock();
+        let claim = Claim { claimed: process.used(), spent: process.spent, lost: process.lost, is_final: true };
+        self.shared.write(&mut process, claim)
     }
 
     /// What all processes have used for certain, as far as it was known at the last beat.
     pub fn total(&self) -> Amount {
         let total = self.shared.lock_total();
-        total.own.plus(total.others.max(total.recorded))
+        total.process.plus(total.others.max(total.recorded))
     }
 }
 
 impl SharedLedger {
     fn reserve(&self, request: Amount) -> io::Result<Result<(), MapLimitHit>> {
-        let mut own = self.lock();
-        let needed = own.used().plus(request);
-        if !self.limits.covers(own.granted, needed) {
+        let mut process = self.lock();
+        let needed = process.used().plus(request);
+        if !self.limits.covers(process.granted, needed) {
             let turn = self.wait_for_turn();
-            self.read_others(&mut own)?;
-            let mut all = own.others_claimed().plus(needed);
+            self.read_others(&mut process)?;
+            let mut all = process.others_claimed().plus(needed);
             let mut hit = self.limits.exceeded(all);
             // If even the claims of the others leave no room, nothing needs to be raised.
             if hit.is_none() {
                 let claimed = needed.plus(self.limits.spare(all));
-                let (spent, lost) = (own.spent, own.lost);
-                self.write(&mut own, Claim { claimed, spent, lost, is_final: false })?;
+                let (spent, lost) = (process.spent, process.lost);
+                self.write(&mut process, Claim { claimed, spent, lost, is_final: false })?;
                 // Without the lock, another process may have raised its claim meanwhile.
-                self.read_others(&mut own)?;
-                all = own.others_claimed().plus(claimed);
+                self.read_others(&mut process)?;
+                all = process.others_claimed().plus(claimed);
                 hit = self.limits.exceeded(all);
                 if hit.is_none() {
-                    own.granted = claimed;
+                    process.granted = claimed;
                 }
             }
             if let Some(limit) = hit {
-                self.give_back(&mut own)?;
-                let may_change = own.reservations > 0 || own.others.values().any(may_give_back);
-                let claimed = own.others_claimed().plus(own.used());
+                self.give_back(&mut process)?;
+                let may_change = process.reservations > 0 || process.others.values().any(may_give_back);
+                let claimed = process.others_claimed().plus(process.used());
                 return Ok(Err(MapLimitHit { limit, claimed, may_change }));
             }
             drop(turn);
         }
-        own.add_reservation(request);
+        process.add_reservation(request);
         Ok(Ok(()))
     }
 
     /// Claims no more than what is used and reserved.
-    fn give_back(&self, own: &mut OwnSpend) -> io::Result<()> {
-        own.granted = own.used();
-        let claim = Claim { claimed: own.granted, spent: own.spent, lost: own.lost, is_final: false };
-        if claim == own.written { Ok(()) } else { self.write(own, claim) }
+    fn give_back(&self, process: &mut OwnSpend) -> io::Result<()> {
+        process.granted = process.used();
+        let claim = Claim { claimed: process.granted, spent: process.spent, lost: process.lost, is_final: false };
+        if claim == process.written { Ok(()) } else { self.write(process, claim) }
     }
 
     /// Publishes what is spent, gives back what wasn't needed since the last beat, and looks which other processes are alive.
     fn beat(&self) -> io::Result<()> {
-        let mut own = self.lock();
-        if own.written.is_final {
+        let mut process = self.lock();
+        if process.written.is_final {
             return Ok(());
         }
-        let used = own.used();
-        if std::mem::replace(&mut own.at_last_beat, used) == used {
-            own.granted = used;
+        let used = process.used();
+        if std::mem::replace(&mut process.at_last_beat, used) == used {
+            process.granted = used;
         }
         let claimed = Amount {
-            tokens: self.limits.tokens.map_or(used.tokens, |_| used.tokens.max(own.granted.tokens)),
-            cost_usd: self.limits.cost_usd.map_or(used.cost_usd, |_| used.cost_usd.max(own.granted.cost_usd)),
+            tokens: self.limits.tokens.map_or(used.tokens, |_| used.tokens.max(process.granted.tokens)),
+            cost_usd: self.limits.cost_usd.map_or(used.cost_usd, |_| used.cost_usd.max(process.granted.cost_usd)),
         };
-        let claim = Claim { claimed, spent: own.spent, lost: own.lost, is_final: false };
-        if claim != own.written || self.touch().is_err() {
-            self.write(&mut own, claim)?;
+        let claim = Claim { claimed, spent: process.spent, lost: process.lost, is_final: false };
+        if claim != process.written || self.touch().is_err() {
+            self.write(&mut process, claim)?;
         }
-        let read = self.read_others(&mut own);
+        let read = self.read_others(&mut process);
         let mut others = Amount::default();
-        for other in own.others.values_mut() {
+        for other in process.others.values_mut() {
             other.beat();
             others = others.plus(other.seen.0.spent);
         }
@@ -358,7 +359,7 @@ impl SharedLedger {
     }
 
     fn lock(&self) -> MutexGuard<'_, OwnSpend> {
-        self.own.lock().ignore_poison()
+        self.process.lock().ignore_poison()
     }
 
     fn lock_total(&self) -> MutexGuard<'_, Total> {
@@ -366,19 +367,19 @@ impl SharedLedger {
     }
 
     /// Reads the files of all other processes that haven't ended.
-    fn read_others(&self, own: &mut OwnSpend) -> io::Result<()> {
+    fn read_others(&self, process: &mut OwnSpend) -> io::Result<()> {
         for name in self.folder.names(Path::new(""))? {
             let Some(name) = name.to_str().filter(|name| name.ends_with(SUFFIX) && **name != *self.name) else {
                 continue;
             };
-            if !own.others.contains_key(name) {
-                own.others.insert(name.to_owned(), OtherProcess::new((Claim::default(), None)));
+            if !process.others.contains_key(name) {
+                process.others.insert(name.to_owned(), OtherProcess::new((Claim::default(), None)));
             }
-            if own.others.len() > MAX_FILES {
+            if process.others.len() > MAX_FILES {
                 return Err(io::Error::other(format!("`{}` has too many files", self.folder.path().display())));
             }
         }
-        for (name, other) in own.others.iter_mut().filter(|(_, other)| !other.seen.0.is_final) {
+        for (name, other) in process.others.iter_mut().filter(|(_, other)| !other.seen.0.is_final) {
             let found = read_claim(self.folder.folder(), name)
                 .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
             other.see(found);
@@ -387,13 +388,13 @@ impl SharedLedger {
     }
 
     /// Writes the file of this process so that others see it complete.
-    fn write(&self, own: &mut OwnSpend, claim: Claim) -> io::Result<()> {
+    fn write(&self, process: &mut OwnSpend, claim: Claim) -> io::Result<()> {
         let is_durable = self.limits != MapLimits::default();
         replace_shared_file(self.folder.folder(), &self.name, is_durable, &mut |out| {
             // Always of the same length: who looks at the size of one and reads the next reads all of it.
             out.write_all(format!("{:FILE_BYTES$}", serde_json::to_string(&claim)?).as_bytes())
         })?;
-        own.written = claim;
+        process.written = claim;
         Ok(())
     }
 

@@ -53,11 +53,11 @@ impl RowWorkspaces {
         process: &str,
         git: Option<&GitProgram>,
     ) -> Result<Option<Snapshot>, IsolationError> {
-        let own = folder.join(format!("{SNAPSHOT_PREFIX}{process}"));
+        let snapshot_folder = folder.join(format!("{SNAPSHOT_PREFIX}{process}"));
         let opened =
             OpenRoot::open(workspace).map_err(|source| IsolationError::Io { path: workspace.to_owned(), source })?;
-        Snapshot::take(isolation, &opened, out, &own, &[out.path().to_owned()], git)
-            .inspect_err(|_| remove_empty_folders(out, &own))
+        Snapshot::take(isolation, &opened, out, &snapshot_folder, &[out.path().to_owned()], git)
+            .inspect_err(|_| remove_empty_folders(out, &snapshot_folder))
     }
 
     /// Removes what other processes have left of snapshots that no map uses. No process may take one meanwhile.

@@ -309,7 +309,7 @@ impl PlanBuilder<'_> {
         let job = self.job();
         let specs = std::iter::once(&job.model).chain(job.agents().filter_map(|agent| agent.model));
         let mut models = specs.filter_map(|spec| resolve(spec, self.valid.servers()).ok());
-        models.find_map(|own| own.context.filter(|_| own.is_same(model)))
+        models.find_map(|declared| declared.context.filter(|_| declared.is_same(model)))
     }
 
     /// The output tokens of one reply of an agent's own model. The first two are the keys of the agent's mapping.
@@ -319,8 +319,8 @@ impl PlanBuilder<'_> {
         model: Option<&Spanned<job::ModelSpec>>,
         default: u32,
     ) -> u32 {
-        let own = self.job().models(max_tokens, model).next();
-        job::value_or(own.and_then(|own| own.max_tokens), default)
+        let declared = self.job().models(max_tokens, model).next();
+        job::value_or(declared.and_then(|declared| declared.max_tokens), default)
     }
 
     /// The fallbacks of an agent. A model from the command line has none.
@@ -342,10 +342,10 @@ impl PlanBuilder<'_> {
         planned.collect()
     }
 
-    fn model(&self, own: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
+    fn model(&self, declared: Option<&Spanned<job::ModelSpec>>) -> Option<Model> {
         match &self.context.model_override {
             Some(model) => Some(Model { context: self.declared_window(model).or(model.context), ..model.clone() }),
-            None => resolve(own.unwrap_or(&self.job().model), self.valid.servers()).ok(),
+            None => resolve(declared.unwrap_or(&self.job().model), self.valid.servers()).ok(),
         }
     }
 }

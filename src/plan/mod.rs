@@ -164,8 +164,8 @@ impl Plan {
         match self.mcp.get(server).and_then(|server| server.tools.as_ref()) {
             Some(tools) => {
                 let names = model_tool_names(server, tools.keys().map(String::as_str));
-                let own = names.iter().find(|(_, known)| *known == name).map(|(own, _)| *own);
-                own.is_some_and(|own| grants.any(|grant| grant.allows(own)))
+                let original = names.iter().find(|(_, known)| *known == name).map(|(original, _)| *original);
+                original.is_some_and(|original| grants.any(|grant| grant.allows(original)))
             }
             None => grants.any(|grant| grant.allow.iter().any(|pattern| allows_model_name(pattern, tool))),
         }

@@ -78,8 +78,8 @@ impl Prices {
     }
 
     /// The table and the user's prices.
-    pub fn with_user_prices(own: UserPrices) -> Self {
-        Self { user_prices: Arc::new(own), ..Self::default() }
+    pub fn with_user_prices(user_prices: UserPrices) -> Self {
+        Self { user_prices: Arc::new(user_prices), ..Self::default() }
     }
 
     /// The prices in the table, if the user's prices can't be read. Then no model is reported as having no price.
@@ -311,9 +311,9 @@ fn find_model(table: &'static Calculator, list: &str, name: &str) -> Option<Mode
         return None;
     }
     let is_found = |model: &ModelInfo<'static>| model.id() == found.model_id;
-    let own = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
+    let listed = table.providers().find(|provider| provider.id() == found.provider_id)?.models().find(is_found);
     // Some providers refer to other providers' models and their prices.
-    own.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
+    listed.or_else(|| table.providers().flat_map(genai_prices::ProviderInfo::models).find(is_found))
 }
 
 fn to_table_usage(usage: &Usage) -> genai_prices::Usage {

@@ -126,9 +126,9 @@ fn read_model(reading: &TomlReader<'_>, mut fields: TableReader<'_, '_>) -> Opti
             "above",
             "write the number of prompt tokens above which these rates apply, such as `above = 200000`",
         );
-        let own = read_rates(reading, &mut fields);
+        let rates = read_rates(reading, &mut fields);
         // Missing rates are those of the tier below.
-        written = std::array::from_fn(|at| own[at].or(written[at]));
+        written = std::array::from_fn(|at| rates[at].or(written[at]));
         if let (Some(above), Some(rates)) = (above, to_rates(written)) {
             let below = tiers.last().map_or(0, |below| below.above);
             if *above.get_ref() > below {

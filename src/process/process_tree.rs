@@ -80,13 +80,13 @@ fn parse_pid(text: &str) -> Option<Pid> {
 /// Kills some of our children and all their descendants. All are stopped first, parents before their children, because a
 /// stopped process starts nothing new and can't react to the end of the others.
 pub(crate) fn kill_trees(roots: impl IntoIterator<Item = Pid>) {
-    let own = getpid().as_raw_nonzero().get();
+    let this_process = getpid().as_raw_nonzero().get();
     let mut found = HashSet::new();
     let mut stopped = Vec::new();
-    let mut waiting: Vec<(Pid, i32)> = roots.into_iter().map(|root| (root, own)).collect();
+    let mut waiting: Vec<(Pid, i32)> = roots.into_iter().map(|root| (root, this_process)).collect();
     while let Some((process, parent)) = waiting.pop() {
         // The id may have been reused. A process whose parent has ended is our child.
-        let is_descendant = ProcStat::of(process).is_some_and(|now| now.parent == parent || now.parent == own);
+        let is_descendant = ProcStat::of(process).is_some_and(|now| now.parent == parent || now.parent == this_process);
         if !is_descendant || !found.insert(process) {
             continue;
         }

@@ -92,12 +92,12 @@ impl Model {
 
     /// The key for looking up its price. The vendor's price may apply on any server: gateways charge about as much.
     pub fn price_key(&self) -> PriceKey<'_> {
-        let own = self.spec().map_or("", |spec| spec.vendor);
+        let own_vendor = self.spec().map_or("", |spec| spec.vendor);
         let (price_provider, price_model) = match identify_vendor(&self.name) {
             Some(identified) if self.allows_unknown_names() => identified,
             // A provider's own address has no models of other vendors, even if the price table lists some.
-            Some((vendor, _)) if vendor != own => ("", &*self.name),
-            _ => (own, &*self.name),
+            Some((vendor, _)) if vendor != own_vendor => ("", &*self.name),
+            _ => (own_vendor, &*self.name),
         };
         PriceKey { provider: &self.provider, name: &self.name, price_provider, price_model, is_flex: self.is_flex() }
     }
@@ -165,9 +165,9 @@ impl Model {
 
     /// The retirement that its vendor has announced, if it is used at its vendor.
     pub fn retirement(&self) -> Option<&'static Retirement> {
-        let own = self.spec()?.vendor;
+        let own_vendor = self.spec()?.vendor;
         let is_at_vendor = !self.allows_unknown_names() || self.server.is_none() && !self.name.contains('/');
-        let is_own = identify_vendor(&self.name).is_some_and(|(vendor, _)| vendor == own);
+        let is_own = identify_vendor(&self.name).is_some_and(|(vendor, _)| vendor == own_vendor);
         find_retirement(&self.name).filter(|_| is_at_vendor && is_own)
     }
 }

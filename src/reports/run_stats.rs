@@ -37,8 +37,8 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
 }
 
 /// An agent's model, and the fallback that answered in the end.
-fn answering_models(own: &str, answered_by: Option<&str>) -> String {
-    answered_by.map_or_else(|| own.to_owned(), |fallback| format!("{own}, then {fallback} (fallback)"))
+fn answering_models(model: &str, answered_by: Option<&str>) -> String {
+    answered_by.map_or_else(|| model.to_owned(), |fallback| format!("{model}, then {fallback} (fallback)"))
 }
 
 /// The model of an agent, and the fallback that answered in the end.

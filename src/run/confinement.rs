@@ -307,9 +307,9 @@ pub struct Confined {
 impl Confined {
     /// The sandbox of a tool server, and the one that watches what it changes.
     pub fn for_server(&self, spec: &ServerSpec) -> (Arc<Sandbox>, Arc<Sandbox>) {
-        let own = self.servers.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
-        let own = own.map_or(&self.sandbox, |(_, sandbox)| sandbox);
-        (Arc::clone(own), Arc::clone(&self.sandbox))
+        let sandbox = self.servers.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
+        let sandbox = sandbox.map_or(&self.sandbox, |(_, sandbox)| sandbox);
+        (Arc::clone(sandbox), Arc::clone(&self.sandbox))
     }
 
     /// What the tools of a run work with, after these files of its record were written, which tool servers may not change.

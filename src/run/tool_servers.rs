@@ -129,8 +129,9 @@ fn scripted_servers(plan: &mut Plan, scripts: BTreeMap<String, Script>) -> Scrip
             let Some(server) = plan.mcp.get(&name) else { continue };
             if server.tools.is_none() {
                 let allowed = plan.allowed_server_tools(&name);
-                let own = |(tool, definition): (String, ToolDefinition)| (own_tool_name(&tool, &allowed), definition);
-                let mut tools: ToolDefinitions = tools.into_iter().map(own).collect();
+                let renamed =
+                    |(tool, definition): (String, ToolDefinition)| (own_tool_name(&tool, &allowed), definition);
+                let mut tools: ToolDefinitions = tools.into_iter().map(renamed).collect();
                 for tool in allowed.into_iter().filter(|tool| !tool.ends_with('*')) {
                     tools.entry(tool).or_insert_with(ToolDefinition::unknown);
                 }

@@ -274,10 +274,10 @@ impl Bubblewrap {
         arguments.extend(["--chdir".into(), folder.as_os_str().to_owned()]);
         // Variables aren't set in bubblewrap's own environment, where the dynamic linker would read some of them outside of
         // the sandbox, nor on its command line, which other users can read.
-        let own = [("HOME", layout.home.as_os_str()), ("TMPDIR", OsStr::new("/tmp"))];
+        let fixed = [("HOME", layout.home.as_os_str()), ("TMPDIR", OsStr::new("/tmp"))];
         let given = variables.iter().map(|(name, value)| (name.as_str(), OsStr::new(value)));
-        let given = given.filter(|(name, _)| own.iter().all(|(own_name, _)| own_name != name));
-        for (name, value) in given.chain(own) {
+        let given = given.filter(|(name, _)| fixed.iter().all(|(own_name, _)| own_name != name));
+        for (name, value) in given.chain(fixed) {
             arguments.extend(["--setenv".into(), name.into(), value.to_owned()]);
         }
         let mut command = Command::new(&self.program);

@@ -172,14 +172,14 @@ fn distrust_reason(path: &Path, policy: &SandboxPolicy) -> Option<String> {
     if policy.writable_roots().any(|root| path.starts_with(root)) {
         return Some(format!("commands may write to {}", path.display()));
     }
-    let own = rustix::process::geteuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     for above in path.ancestors() {
         let metadata = above.metadata().ok()?;
         let is_sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
         if metadata.mode() & 0o002 != 0 && !is_sticky {
             return Some(format!("every user may write to {}", above.display()));
         }
-        if ![0, own, OVERFLOW_UID].contains(&metadata.uid()) {
+        if ![0, user, OVERFLOW_UID].contains(&metadata.uid()) {
             return Some(format!("{} belongs to another user", above.display()));
         }
     }

@@ -132,10 +132,10 @@ fn spawn_cleanup(folder: &Path) -> io::Result<CleanupProcess> {
 
 /// Removes the folders of runs that were killed together with their cleanup processes.
 fn remove_leftovers(parent: &Path) {
-    let own = rustix::process::geteuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().take(MAX_ENTRIES).flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
-        let is_own = entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own);
+        let is_own = entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user);
         if !is_own {
             continue;
         }

@@ -184,11 +184,11 @@ fn reap(command: Pid, ended: &mut Option<WaitStatus>) -> bool {
 /// Kills all descendants of this process. First each is stopped, parents before their children: a stopped process can't start
 /// another one or react to the end of others.
 fn kill_tree() {
-    let own = getpid();
+    let this_process = getpid();
     // Each with the parent that it was found below.
     let mut found = [(0, 0); MAX_FOUND];
     let mut count = 0;
-    add_children(own, &mut found, &mut count);
+    add_children(this_process, &mut found, &mut count);
     let mut at = 0;
     while at < count {
         let (process, parent) = found[at];
@@ -196,7 +196,7 @@ fn kill_tree() {
         let Some(process) = Pid::from_raw(process) else { continue };
         // The id may have been reused. A process whose parent has ended has become our child.
         let now = parent_of(process);
-        if now != parent && now != own.as_raw_nonzero().get() {
+        if now != parent && now != this_process.as_raw_nonzero().get() {
             found[at - 1].0 = 0;
             continue;
         }
@@ -216,8 +216,8 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 /// Opens a file or folder in the folder of a process in /proc. Nothing here may format a path, because that allocates.
 fn open_in_proc(process: Pid, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let all = openat(CWD, c"/proc", FOLDER, Mode::empty())?;
-    let own = openat(&all, DecInt::new(process.as_raw_nonzero().get()), FOLDER, Mode::empty())?;
-    openat(&own, name, flags, Mode::empty())
+    let this_process = openat(&all, DecInt::new(process.as_raw_nonzero().get()), FOLDER, Mode::empty())?;
+    openat(&this_process, name, flags, Mode::empty())
 }
 
 /// Adds the children of all threads of a process.

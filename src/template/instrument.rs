@@ -150,55 +150,55 @@ impl Instrumenter<'_> {
 
     fn expression(&mut self, expression: &ast::Expr<'_>) {
         use ast::Expr;
-        let own = range(expression);
-        self.parts.push(TemplatePart { range: own.clone(), reported: own.clone() });
+        let place = range(expression);
+        self.parts.push(TemplatePart { range: place.clone(), reported: place.clone() });
         match expression {
-            Expr::BinOp(it) if folded(it.op).is_some() => self.fold_operators(it, &own),
+            Expr::BinOp(it) if folded(it.op).is_some() => self.fold_operators(it, &place),
             Expr::BinOp(it) if !matches!(it.op, ast::BinOpKind::ScAnd | ast::BinOpKind::ScOr | ast::BinOpKind::Pow) => {
-                self.read(&it.left, &own);
-                self.read(&it.right, &own);
+                self.read(&it.left, &place);
+                self.read(&it.right, &place);
             }
             Expr::Compare(it) => {
-                self.read(&it.expr, &own);
-                it.ops.iter().for_each(|op| self.read(&op.expr, &own));
+                self.read(&it.expr, &place);
+                it.ops.iter().for_each(|op| self.read(&op.expr, &place));
             }
             Expr::GetItem(it) if !is_name(&it.subscript_expr) => {
-                self.read(&it.expr, &own);
-                self.read(&it.subscript_expr, &own);
+                self.read(&it.expr, &place);
+                self.read(&it.subscript_expr, &place);
             }
-            Expr::GetItem(it) => self.base(&it.expr, &own),
-            Expr::GetAttr(it) => self.base(&it.expr, &own),
+            Expr::GetItem(it) => self.base(&it.expr, &place),
+            Expr::GetAttr(it) => self.base(&it.expr, &place),
             Expr::Slice(it) => {
-                self.read(&it.expr, &own);
+                self.read(&it.expr, &place);
                 [&it.start, &it.stop, &it.step].into_iter().flatten().for_each(|bound| self.expression(bound));
             }
             Expr::Test(it) => {
                 self.expression(&it.expr);
                 // An argument without parentheses can't have a filter.
-                it.args.iter().map(argument_value).for_each(|argument| self.wrapped(argument, ")", &own));
+                it.args.iter().map(argument_value).for_each(|argument| self.wrapped(argument, ")", &place));
             }
             Expr::Call(it) => self.call(it),
             Expr::Tuple(it)
                 if it.items.first().is_some_and(|first| range(first).start < it.span().start_offset as usize) =>
             {
                 // A tuple without parentheses.
-                self.insert(self.extent(&it.items[0]).0.start, "(", &own);
+                self.insert(self.extent(&it.items[0]).0.start, "(", &place);
                 it.items.iter().for_each(|item| self.expression(item));
-                self.insert(own.end, ")", &own);
+                self.insert(place.end, ")", &place);
             }
             _ => children(expression).into_iter().for_each(|child| self.expression(child)),
         }
         if is_checked(expression) {
-            self.insert(own.end, format!("|{CHECK}"), &own);
+            self.insert(place.end, format!("|{CHECK}"), &place);
         }
     }
 
     fn call(&mut self, call: &ast::Spanned<ast::Call<'_>>) {
-        let own = call.span().start_offset as usize..call.span().end_offset as usize;
-        self.base(&call.expr, &own);
+        let place = call.span().start_offset as usize..call.span().end_offset as usize;
+        self.base(&call.expr, &place);
         let is_method = matches!(call.identify_call(), ast::CallType::Method(..));
         for argument in call.args.iter().map(argument_value) {
-            if is_method { self.read(argument, &own) } else { self.expression(argument) }
+            if is_method { self.read(argument, &place) } else { self.expression(argument) }
         }
     }
 
@@ -228,7 +228,7 @@ impl Instrumenter<'_> {
     }
 
     /// Replaces a chain of operators by one filter, because a long chain must not nest: `[a, b, c]|fold('~+')`.
-    fn fold_operators(&mut self, last: &ast::BinOp<'_>, own: &Range<usize>) {
+    fn fold_operators(&mut self, last: &ast::BinOp<'_>, place: &Range<usize>) {
         let mut operands = vec![&last.right];
         let mut signs = vec![folded(last.op).unwrap_or_default()];
         let mut left = &last.left;
@@ -244,12 +244,12 @@ impl Instrumenter<'_> {
         let mut before = "[";
         for operand in std::iter::once(left).chain(operands.into_iter().rev()) {
             let extent = self.extent(operand).0;
-            self.edits.push(Edit { replaced: end..extent.start, with: before.to_owned(), expression: own.clone() });
+            self.edits.push(Edit { replaced: end..extent.start, with: before.to_owned(), expression: place.clone() });
             self.expression(operand);
             (end, before) = (extent.end, ", ");
         }
         let signs: String = signs.into_iter().rev().collect();
-        self.insert(end, format!("]|{FOLD}('{signs}')"), own);
+        self.insert(end, format!("]|{FOLD}('{signs}')"), place);
     }
 
     /// The bytes of an expression with the parentheses around it, and whether there are any.

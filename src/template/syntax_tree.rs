@@ -21,11 +21,11 @@ pub(super) fn range(expression: &Expr<'_>) -> Range<usize> {
 /// The first byte of an expression; parentheses around its first part may begin before it. The engine's own span of a
 /// filter, test or operation may begin later or at the previous token.
 pub(super) fn first_byte(expression: &Expr<'_>) -> usize {
-    let own = expression.span().start_offset as usize;
+    let start = expression.span().start_offset as usize;
     match expression {
-        Expr::Var(_) | Expr::Const(_) | Expr::List(_) | Expr::Map(_) => own,
-        Expr::Tuple(_) | Expr::UnaryOp(_) => children(expression).first().map_or(own, |it| first_byte(it).min(own)),
-        _ => children(expression).first().map_or(own, |it| first_byte(it)),
+        Expr::Var(_) | Expr::Const(_) | Expr::List(_) | Expr::Map(_) => start,
+        Expr::Tuple(_) | Expr::UnaryOp(_) => children(expression).first().map_or(start, |it| first_byte(it).min(start)),
+        _ => children(expression).first().map_or(start, |it| first_byte(it)),
     }
 }
 

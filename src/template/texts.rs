@@ -75,8 +75,8 @@ impl Templates {
     pub fn contains_place(&self, place: &SourceSpan) -> bool {
         self.texts.values().any(|text| match &text.origin {
             TextOrigin::Node { node, .. } => {
-                let own = node.place();
-                Arc::ptr_eq(&own.source, &place.source) && own.range == place.range
+                let node_place = node.place();
+                Arc::ptr_eq(&node_place.source, &place.source) && node_place.range == place.range
             }
             TextOrigin::File(_) => false,
         })

@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
 
     fn add_agent(&mut self, agent: &'a AgentConversation, parent: SpanId) {
         let name = &agent.id;
-        let own = self.add(name, parent, Subject::Agent(agent));
+        let span = self.add(name, parent, Subject::Agent(agent));
         let mut pending = vec![Input::Text(&agent.prompt)];
         let mut is_compacted = false;
         for (number, step) in agent.steps.iter().enumerate() {
@@ -139,13 +139,13 @@ impl<'a> Walk<'a> {
                         (false, false) => pending.clone(),
                     };
                     let subject = TurnSubject { agent, at: step.at, turn, input, is_compacted, is_dropped: false };
-                    self.add(&path, own, Subject::Turn(subject));
+                    self.add(&path, span, Subject::Turn(subject));
                     for (at, call) in turn.calls.iter().enumerate() {
                         // A call that wasn't started has no span; its subagent can't have started either.
                         if call.started_at.is_none() && call.child.is_none() {
                             continue;
                         }
-                        let of_call = self.add(&format!("{path}/{at}"), own, Subject::Call(agent, call));
+                        let of_call = self.add(&format!("{path}/{at}"), span, Subject::Call(agent, call));
                         call.child.iter().for_each(|child| self.add_agent(child, of_call));
                     }
                     if is_used && !turn.calls.is_empty() {
@@ -159,7 +159,7 @@ impl<'a> Walk<'a> {
                 }
                 StepKind::Checks(attempt) => {
                     for at in 0..attempt.checks.len() {
-                        self.add(&format!("{path}/{at}"), own, Subject::Check(agent, attempt, at));
+                        self.add(&format!("{path}/{at}"), span, Subject::Check(agent, attempt, at));
                     }
                 }
                 // The others are events of the agent's span.
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
             if let StepKind::Turn(turn) = &step.kind {
                 let (at, input) = (step.at, Vec::new());
                 let subject = TurnSubject { agent, at, turn, input, is_compacted: false, is_dropped: true };
-                self.add(&format!("{name}/dropped/{number}"), own, Subject::Turn(subject));
+                self.add(&format!("{name}/dropped/{number}"), span, Subject::Turn(subject));
             }
         }
     }

@@ -9,10 +9,10 @@ use crate::lints::{JobTrust, UserConfig, check_script, check_with};
 use crate::template::{FileId, JobDir};
 
 /// Fixes a job file, without its prompt files.
-pub fn fix_job(source: &Arc<Source>, folder: Option<&JobDir>, own: &UserConfig) -> FixResult {
+pub fn fix_job(source: &Arc<Source>, folder: Option<&JobDir>, user_config: &UserConfig) -> FixResult {
     fix_text(&source.text, source.text.len(), &mut |text| {
         let source = Source::new(source.name.as_str(), text);
-        TextReport::of_source(check_with(&source, folder, JobTrust::Trusted, own).findings, &source)
+        TextReport::of_source(check_with(&source, folder, JobTrust::Trusted, user_config).findings, &source)
     })
 }
 
@@ -42,10 +42,10 @@ pub fn fix_prompt(text: &str, file: FileId, readers: &mut [PromptReaders]) -> Fi
     fix_text(text, bytes, &mut |text| {
         let mut each = Vec::new();
         let mut given = Vec::new();
-        for PromptReaders { folder, jobs, user_config: own } in &mut *readers {
+        for PromptReaders { folder, jobs, user_config } in &mut *readers {
             folder.set_overlay(file, text);
             for job in jobs {
-                each.push(check_with(job, Some(folder), JobTrust::Trusted, own).findings);
+                each.push(check_with(job, Some(folder), JobTrust::Trusted, user_config).findings);
             }
             given.extend(folder.overlay_sources());
         }

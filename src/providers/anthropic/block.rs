@@ -137,7 +137,7 @@ impl PendingBlock {
             fields.insert("input".to_owned(), input);
             input_error = error;
         }
-        let (content, own): (_, &[&str]) = match kind.as_str() {
+        let (content, known_fields): (_, &[&str]) = match kind.as_str() {
             "text" => (BlockContent::Text(text(&fields, "text")), &["type", "text"]),
             "tool_use" => {
                 let [id, tool] = ["id", "name"].map(|name| text(&fields, name));
@@ -148,8 +148,9 @@ impl PendingBlock {
             "redacted_thinking" => (BlockContent::Thinking(String::new()), &[]),
             _ => (BlockContent::Other(kind), &[]),
         };
-        let more = |name: &str, value: &RawValue| !own.contains(&name) && !matches!(value.get(), "null" | "[]");
-        let has_more = own.is_empty() || fields.iter().any(|(name, value)| more(name, value));
+        let more =
+            |name: &str, value: &RawValue| !known_fields.contains(&name) && !matches!(value.get(), "null" | "[]");
+        let has_more = known_fields.is_empty() || fields.iter().any(|(name, value)| more(name, value));
         Block { content, raw: has_more.then(|| Arc::from(to_raw(&fields))) }
     }
 }

@@ -23,9 +23,9 @@ impl ErrorClassifier<'_> {
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(&value);
         let known = self.endpoint.providers.iter().filter_map(|spec| Some((Some(spec), spec.api?)));
         let (spec, api) = known.chain([(None, OLLAMA)]).find(|(_, api)| (api.matches)(value))?;
-        let own = self.endpoint.labels.names.api;
-        let what = format!("{} answered as {} does, not as {own}", self.endpoint.display_url, api.name);
-        (api.name != own).then(|| FailedAttempt::unrecognized(what, self.other_api_hint(spec)))
+        let own_api = self.endpoint.labels.names.api;
+        let what = format!("{} answered as {} does, not as {own_api}", self.endpoint.display_url, api.name);
+        (api.name != own_api).then(|| FailedAttempt::unrecognized(what, self.other_api_hint(spec)))
     }
 
     fn common_api(self) -> Option<&'static ProviderSpec> {

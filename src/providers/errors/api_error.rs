@@ -197,13 +197,13 @@ const EXCEEDING: [&str; 3] = ["exceed", "longer than", "larger than"];
 impl ErrorDialect {
     /// The HTTP status of an error in a stream.
     pub(crate) fn status(&self, error: &ApiError) -> u16 {
-        let own = self.statuses.iter().find(|(kind, _)| error.kind.as_deref() == Some(kind));
+        let known = self.statuses.iter().find(|(kind, _)| error.kind.as_deref() == Some(kind));
         let common = || {
             let words: Vec<String> =
                 [&error.code, &error.kind].into_iter().flatten().map(|word| word.to_ascii_lowercase()).collect();
-            STATUSES.iter().find(|(word, _)| words.iter().any(|own| own == word))
+            STATUSES.iter().find(|(word, _)| words.iter().any(|known| known == word))
         };
-        own.map(|(_, status)| *status).or(error.status).or_else(|| common().map(|(_, status)| *status)).unwrap_or(500)
+        known.map(|(_, status)| *status).or(error.status).or_else(|| common().map(|(_, status)| *status)).unwrap_or(500)
     }
 
     /// The class of an error, if it has one.
@@ -211,7 +211,7 @@ impl ErrorDialect {
         let message = error.message.as_deref().unwrap_or_default().to_ascii_lowercase();
         let matches = |row: &&ClassRow| {
             let has_code =
-                [&error.code, &error.kind].into_iter().flatten().any(|own| row.codes.contains(&own.as_str()));
+                [&error.code, &error.kind].into_iter().flatten().any(|known| row.codes.contains(&known.as_str()));
             let has_phrase = || row.phrases.iter().any(|parts| parts.iter().all(|part| message.contains(part)));
             let is_of_context = || row.class == ErrorClass::ContextFull && exceeds_context(&message);
             (row.statuses.is_empty() || row.statuses.contains(&status))

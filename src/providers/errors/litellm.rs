@@ -64,7 +64,7 @@ pub(crate) fn is_unknown_model(error: &ApiError) -> bool {
         "model does not exist",
     ];
     let words = message(error).to_ascii_lowercase();
-    let is_code = [&error.code, &error.kind].into_iter().flatten().any(|own| own == "model_not_found");
+    let is_code = [&error.code, &error.kind].into_iter().flatten().any(|word| word == "model_not_found");
     is_code || WORDS.iter().any(|some| words.contains(some))
 }
 

@@ -55,12 +55,12 @@ impl Script {
     /// Replaces its workspace's path in all calls.
     #[must_use]
     pub fn relocated_to(mut self, workspace: &str) -> Self {
-        let Some(own) = self.workspace.replace(workspace.to_owned()).filter(|own| own != workspace) else {
+        let Some(earlier) = self.workspace.replace(workspace.to_owned()).filter(|earlier| earlier != workspace) else {
             return self;
         };
         for list in self.agents.values_mut() {
             let replies = std::mem::take(&mut list.replies);
-            let moved = |(reply, place)| (relocate::relocate_reply(reply, &own, workspace), place);
+            let moved = |(reply, place)| (relocate::relocate_reply(reply, &earlier, workspace), place);
             list.replies = replies.into_iter().map(moved).collect();
         }
         self

@@ -79,11 +79,11 @@ impl Endpoint {
         path: &str,
     ) -> Result<Self, ProviderError> {
         let labels = EndpointLabels::new(connect, names);
-        let own = match connect.server {
+        let configured = match connect.server {
             Some(server) => Some(server.base_url.clone()),
             None => (connect.env)(names.base_url_env).filter(|base| !base.trim().is_empty()),
         };
-        let base = own.as_deref().unwrap_or(default).trim();
+        let base = configured.as_deref().unwrap_or(default).trim();
         let Some(mut url) = base_url::parse(base) else {
             let what = format!("{} {}", labels.base_url_source, base_url::invalid_reason(base));
             let hint = format!("write it like {default}, or leave it out");

@@ -199,8 +199,8 @@ impl<B: RequestEncoder + Sync> Provider for HttpProvider<B> {
     fn open(&self, config: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
         let encoder = (self.new_encoder)(&self.shared.endpoint, &config)?;
         let has_own_state = self.model_address.is_some() || config.model.is_flex();
-        let own = has_own_state.then(|| Arc::new(self.shared.for_model(&config.model, self.model_address)));
-        Ok(HttpConversation::open(own.as_ref().unwrap_or(&self.shared), config.model.name, encoder))
+        let separate = has_own_state.then(|| Arc::new(self.shared.for_model(&config.model, self.model_address)));
+        Ok(HttpConversation::open(separate.as_ref().unwrap_or(&self.shared), config.model.name, encoder))
     }
 
     fn warning(&self) -> Option<String> {

@@ -126,8 +126,8 @@ impl UserServers {
     /// The context window of a model at a server, if the file sets it.
     pub fn context_window(&self, name: &str, model: &str) -> Option<u64> {
         if let Some(ServerSettings { context_windows, .. }) = self.settings(name) {
-            let own = context_windows.models.iter().find(|(known, _)| known == model);
-            return own.map(|(_, window)| *window).or(context_windows.all);
+            let found = context_windows.models.iter().find(|(known, _)| known == model);
+            return found.map(|(_, window)| *window).or(context_windows.all);
         }
         self.recorded.iter().find(|known| known.provider == name && known.name == model)?.context
     }

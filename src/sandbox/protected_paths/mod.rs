@@ -356,8 +356,8 @@ impl ProtectedPathSearch<'_> {
 
     /// Protects the object folders in the workspace that those of the workspace's own git folders borrow from, and returns the
     /// others.
-    fn add_alternates(&mut self, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-        let borrowing = own.iter().map(|folder| folder.join("objects"));
+    fn add_alternates(&mut self, git_folders: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+        let borrowing = git_folders.iter().map(|folder| folder.join("objects"));
         let alternates: BTreeSet<PathBuf> =
             borrowing.flat_map(|objects| git::alternate_object_dirs(&objects)).collect();
         let (inside, outside): (Vec<_>, Vec<_>) = alternates.into_iter().partition(|path| path.starts_with(&self.root));

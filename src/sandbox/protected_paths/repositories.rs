@@ -40,8 +40,8 @@ impl Repositories {
         let mut found = Vec::new();
         let mut queue = VecDeque::from([(root.to_owned(), device(root))]);
         while let Some((folder, around)) = queue.pop_front() {
-            let own = device(&folder);
-            if own != around && is_kernel_filesystem(&folder) {
+            let folder_device = device(&folder);
+            if folder_device != around && is_kernel_filesystem(&folder) {
                 continue;
             }
             let Ok(listed) = fs::read_dir(&folder) else { continue };
@@ -61,7 +61,7 @@ impl Repositories {
                 } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = folder.join(name);
                     if path != out && path.file_name() != Some(OsStr::new(WORKSPACES_FOLDER)) {
-                        queue.push_back((path, own));
+                        queue.push_back((path, folder_device));
                     }
                 }
             }

@@ -419,8 +419,8 @@ impl ObjectStore {
     /// Makes sure that the folder with the links is where it was. A command may have moved it with the folders around it, and may have
     /// made another one in its place.
     fn return_folder(&self, objects: &OwnedFd) -> Result<(), Errno> {
-        let own = file_id(&fstat(&*self.folder)?);
-        if stat(objects, &self.name).is_some_and(|found| file_id(&found) == own) {
+        let folder_id = file_id(&fstat(&*self.folder)?);
+        if stat(objects, &self.name).is_some_and(|found| file_id(&found) == folder_id) {
             return Ok(());
         }
         if let Ok(folder) = open_dir(objects, &self.name) {
@@ -528,7 +528,7 @@ impl ObjectStore {
     /// Takes what runs that were killed together with their restorers have left behind.
     fn recover_leftovers(&self) {
         let Ok((objects, listing)) = self.open().and_then(|folder| list(&folder, OsStr::new("."))) else { return };
-        let own = fstat(&*self.folder).map(|folder| file_id(&folder)).ok();
+        let folder_id = fstat(&*self.folder).map(|folder| file_id(&folder)).ok();
         let leftovers = listing.iter().filter(|(name, kind)| {
             *kind == FileType::Directory && name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
         });
@@ -536,7 +536,7 @@ impl ObjectStore {
             let Ok(folder) = open_dir(&objects, name) else { continue };
             let Ok(state) = fstat(&folder) else { continue };
             let is_old = age(&state).is_some_and(|age| age > LEFTOVER_AGE);
-            if Some(file_id(&state)) == own
+            if Some(file_id(&state)) == folder_id
                 || !is_old
                 || flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err()
             {
@@ -732,10 +732,10 @@ fn create_locked(objects: &OwnedFd) -> Result<OwnedFd, Errno> {
 /// The name that an open folder has now.
 fn folder_name(folder: &OwnedFd) -> Option<OsString> {
     let parent = openat(folder, "..", crate::workspace::open_beneath::DIR_FLAGS, Mode::empty()).ok()?;
-    let own = file_id(&fstat(folder).ok()?);
+    let folder_id = file_id(&fstat(folder).ok()?);
     let (parent, listing) = list(&parent, OsStr::new(".")).ok()?;
     let mut names = listing.into_iter().map(|(name, _)| name);
-    names.find(|name| stat(&parent, name).is_some_and(|found| file_id(&found) == own))
+    names.find(|name| stat(&parent, name).is_some_and(|found| file_id(&found) == folder_id))
 }
 
 fn remove_folder(parent: &OwnedFd, name: &OsStr, folder: &OwnedFd) {

@@ -101,14 +101,15 @@ impl RunsDir {
             }
         }
         self.jobs = jobs;
-        let own = self.own_record.as_ref().and_then(|own| list_path(&self.root, &self.relative.join(own)).ok());
-        self.own_entries = own.into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect();
+        let record =
+            self.own_record.as_ref().and_then(|record| list_path(&self.root, &self.relative.join(record)).ok());
+        self.own_entries = record.into_iter().flat_map(|(_, listing)| listing).map(|(name, _)| name).collect();
     }
 
     /// Whether this process has lost its record to another one, whose files a command hasn't made.
     pub(super) fn lost_record(&self) -> Option<PathBuf> {
         let lost = self.verifier.as_ref().is_some_and(|verifier| !verifier.1());
-        self.own_record.as_ref().filter(|_| lost).map(|own| self.path.join(own))
+        self.own_record.as_ref().filter(|_| lost).map(|record| self.path.join(record))
     }
 
     /// Checks whether commands added something, and renames it if so. Only links are removed, since another run could have
@@ -160,16 +161,16 @@ impl RunsDir {
                 }
             }
         }
-        if let Some(own) = &self.own_record {
-            self.check_own_record(own, &mut check);
+        if let Some(record) = &self.own_record {
+            self.check_own_record(record, &mut check);
         }
     }
 
     /// Checks the run's own record, which has only files and folders of files. The files that a run writes at its end
     /// aren't there yet.
-    fn check_own_record(&self, own: &Path, check: &mut RunsCheck<'_>) {
-        let folders = RECORD_FOLDERS.map(|name| (own.join(name), false));
-        for (within, has_folders) in [(own.to_owned(), true)].into_iter().chain(folders) {
+    fn check_own_record(&self, record: &Path, check: &mut RunsCheck<'_>) {
+        let folders = RECORD_FOLDERS.map(|name| (record.join(name), false));
+        for (within, has_folders) in [(record.to_owned(), true)].into_iter().chain(folders) {
             let Ok((folder, listing)) = list_path(&self.root, &self.relative.join(&within)) else { continue };
             for (name, kind) in listing {
                 let is_expected = match kind {
@@ -192,7 +193,7 @@ impl RunsDir {
     }
 
     fn is_job_dir(&self) -> bool {
-        self.own_record.as_ref().is_some_and(|own| own.iter().count() == 1)
+        self.own_record.as_ref().is_some_and(|record| record.iter().count() == 1)
     }
 }
 

@@ -135,10 +135,10 @@ impl TreeBuilder<'_> {
         self.found.push(finding);
     }
 
-    pub(super) fn collection_tag(&mut self, tag: Option<&Tag>, own: &str, span: &Span) {
+    pub(super) fn collection_tag(&mut self, tag: Option<&Tag>, expected: &str, span: &Span) {
         match tag.map(|tag| (tag, tag.core_suffix())) {
             None => {}
-            Some((_, Some(core))) if core == own => {}
+            Some((_, Some(core))) if core == expected => {}
             Some((tag, None)) => self.unknown_tag(tag, span),
             Some((_, Some(core))) => {
                 let range = span.tag_span().map_or_else(|| self.range(span), |span| self.range(&span));
