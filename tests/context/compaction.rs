@@ -186,7 +186,9 @@ fn a_subagents_compaction_is_reported_to_the_parent() {
         transcript.split(": [reader-1](subagents/reader-1.md)").nth(1).is_some_and(|call| call.contains(&note)),
         "{transcript}"
     );
-    assert!(record.file("subagents/reader-1.md").contains(&format!("\ncompactions: {times}\n")));
+    let page = record.file("subagents/reader-1.md");
+    assert!(page.contains(&format!("\ncompactions: {times}\n")));
+    assert_eq!(page.matches("Compaction: ").count(), times, "{page}");
     // The parent itself compacted nothing.
     assert!(
         events_of_type(&record, "agent_finished")
@@ -396,8 +398,11 @@ fn a_subagents_conversation_is_compacted() {
     let record = ended.run_folder();
     assert!(record.summary("reader-1").contains("All is read."));
     let events = record.events_of("reader-1");
-    assert!(!events_of_type_in(&events, "context_compacted").is_empty());
+    let times = events_of_type_in(&events, "context_compacted").len();
+    let page = record.file("subagents/reader-1.md");
+    assert!(times > 0 && page.matches("Compaction: conversation summarized").count() == times, "{page}");
     assert!(events_of_type(&record, "context_compacted").is_empty());
+    assert!(!record.transcript().contains("Compaction: "), "it is the subagent's");
 }
 
 #[test]

@@ -1770,6 +1770,25 @@ fn a_provider_that_refuses_the_first_rows_for_all_ends_the_map_and_one_that_refu
 }
 
 #[test]
+fn a_map_whose_script_cannot_be_read_is_refused_before_its_rows() {
+    let folder = writing("");
+    rows(&folder, 3);
+    folder.write("other.yaml", "parent:\n  - calls: [{ tool: bash, input: {} }]\n").write("bad.yaml", "parent: 1\n");
+    std::fs::create_dir(folder.at("record")).unwrap();
+    for (script, code, why) in [
+        ("gone.yaml", 3, "no such file or folder"),
+        ("bad.yaml", 3, "expected a list, found the integer 1"),
+        ("other.yaml", 3, "the parent has no tool `bash`"),
+        ("record", 2, "isn't a run's record"),
+    ] {
+        let model = format!("replay/{script}");
+        let ended = folder.legwork(MAP).args(["--isolate", "none", "--model", &model]).run();
+        ended.assert_code(code).assert_stdout("").assert_stderr_contains(script).assert_stderr_contains(why);
+        assert!(!folder.exists("runs"), "{script}");
+    }
+}
+
+#[test]
 fn a_map_with_fewer_descriptors_than_one_row_needs_is_refused_before_the_first_row() {
     let folder = commanding("true");
     rows(&folder, 3);

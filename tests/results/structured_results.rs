@@ -125,8 +125,8 @@ fn a_missing_result_is_requested_one_more_time() {
     assert_eq!(requests.len(), 3);
     let last = requests[1].body()["messages"].as_array().unwrap().last().unwrap().to_string();
     assert!(last.contains("Call `submit_result` now"), "{last}");
-    let result = ended.run_folder().events().into_iter().filter(|event| event["type"] == "note_sent").count();
-    assert_eq!(result, 1);
+    let notes = ended.run_folder().events().into_iter().filter(|event| event["type"] == "note_sent").count();
+    assert_eq!((notes, ended.run_folder().transcript().matches("Call `submit_result` now").count()), (1, 1));
 
     let server = Server::start(ScriptedAgents::of([Answer::text("Good."), Answer::text("I mean it.")]));
     let ended = Job::in_folder(&folder).anthropic(&server).run();

@@ -21,6 +21,17 @@ pub(crate) fn report_skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped {test}: {why}");
 }
 
+/// A sample of points, such as the events of a run, spread over all of them: others in each run of the tests, so that many runs
+/// try each. All of them if `LEGWORK_TEST_POINTS` is `all`.
+pub(crate) fn sample<T>(points: impl IntoIterator<Item = T>, most: usize) -> Vec<T> {
+    let all: Vec<T> = points.into_iter().collect();
+    if std::env::var_os("LEGWORK_TEST_POINTS").is_some_and(|points| points == "all") {
+        return all;
+    }
+    let step = all.len().div_ceil(most).max(1);
+    all.into_iter().skip(std::process::id() as usize % step).step_by(step).collect()
+}
+
 /// Tests several items at the same time, because they mostly wait: each on a thread that has the name of the test. Returns
 /// the results in the order of the items.
 pub(crate) fn in_parallel<T: Send, R: Send>(

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{events_of_type, folder, reader, with_window};
 use crate::support::program::ProgramOutput;
+use crate::support::sample;
 use crate::support::server::{Answer, Checks, Request, Server};
 use crate::support::test_folder::TestFolder;
 
@@ -38,6 +39,9 @@ fn comparable_parts(ended: &ProgramOutput) -> (Value, Vec<Value>, Vec<Value>) {
     (figures, events_of_type(&record, "results_truncated"), events_of_type(&record, "context_compacted"))
 }
 
+/// After how many events a run is killed, unless `LEGWORK_TEST_POINTS` is `all`.
+const MOST_POINTS: usize = 16;
+
 #[test]
 fn a_run_killed_after_any_event_compacts_the_same_way() {
     let whole = scripted();
@@ -46,7 +50,7 @@ fn a_run_killed_after_any_event_compacts_the_same_way() {
     let expected = comparable_parts(&ended);
     assert!(!expected.1.is_empty() && expected.2.len() == 2, "{expected:?}");
     let events = ended.run_folder().events().len() as u64;
-    for number in 1..events {
+    for number in sample(1..events, MOST_POINTS) {
         let folder = scripted();
         let cut = folder.legwork(&["run", "job.yaml"]).env("LEGWORK_KILL_AFTER", number.to_string()).run();
         assert_eq!(cut.signal(), Some(9), "{number}: {}", cut.full_output());

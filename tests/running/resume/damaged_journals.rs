@@ -11,11 +11,13 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
 
+use super::kill_points::MOST_POINTS;
 use super::workload::{
-    RUN, Workload, assert_not_repeated, copy_all, effects, for_each_parallel, journals, lines, sample, started_commands,
+    RUN, Workload, assert_not_repeated, copy_all, effects, for_each_parallel, journals, lines, started_commands,
 };
 use crate::support::journal::with_checksums;
 use crate::support::program::ProgramOutput;
+use crate::support::sample;
 use crate::support::test_folder::TestFolder;
 
 fn config() -> ProptestConfig {
@@ -238,7 +240,7 @@ proptest! {
 fn a_journal_cut_at_any_byte_resumes_or_is_rejected_with_a_reason() {
     let ran = BaselineRun::new(Workload::tiny());
     for (name, bytes) in &ran.journals {
-        for_each_parallel(sample(0..=bytes.len() as u64), |end| {
+        for_each_parallel(sample(0..=bytes.len() as u64, MOST_POINTS), |end| {
             let mut journals = ran.journals.clone();
             journals.get_mut(name).unwrap().truncate(end as usize);
             resume_truncated(&ran, &journals, &format!("{name} cut at {end}"));

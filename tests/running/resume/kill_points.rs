@@ -1,6 +1,10 @@
 //! A process that dies at any point: after any event, during any file operation, and again after a resume.
 
-use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals, sample};
+use super::workload::{RESUME, RUN, Workload, assert_journals_kept, for_each_parallel, journals};
+use crate::support::sample;
+
+/// How many points of a long run are tried, unless `LEGWORK_TEST_POINTS` is `all`.
+pub(super) const MOST_POINTS: usize = 40;
 
 /// Kills a run after a number of events and, if `again` is set, once more after that many events, then resumes it.
 fn cut_and_resume(work: &Workload, order: &str, number: u64, again: Option<u64>) -> bool {
@@ -133,7 +137,7 @@ fn a_long_run_killed_after_any_event_resumes() {
     let work = Workload::long();
     let events = work.events();
     assert!(events > 400, "{events}");
-    for_each_parallel(sample(1..=events - 1), |number| {
+    for_each_parallel(sample(1..events, MOST_POINTS), |number| {
         assert!(cut_and_resume(&work, "LEGWORK_KILL_AFTER", number, Some(pseudo_random(number, events - number))));
     });
 }
@@ -143,7 +147,7 @@ fn a_long_run_killed_after_any_event_resumes() {
 fn a_long_run_killed_during_any_operation_resumes() {
     let work = Workload::long();
     let all = operations(&work);
-    for_each_parallel(sample(1..=all), |number| {
+    for_each_parallel(sample(1..=all, MOST_POINTS), |number| {
         assert!(cut_and_resume(&work, "LEGWORK_KILL_AT", number, Some(pseudo_random(number, all))));
     });
 }

@@ -259,19 +259,6 @@ pub(super) fn assert_journals_kept(before: &BTreeMap<String, Vec<u8>>, run: &Pat
     }
 }
 
-/// How many points of a long run are tried, unless `LEGWORK_TEST_POINTS` is `all`.
-const SAMPLE: usize = 40;
-
-/// A sample of points, spread over all of them: others in each run, so that many runs try each.
-pub(super) fn sample(points: std::ops::RangeInclusive<u64>) -> Vec<u64> {
-    let all: Vec<u64> = points.collect();
-    if std::env::var_os("LEGWORK_TEST_POINTS").is_some_and(|points| points == "all") {
-        return all;
-    }
-    let step = all.len().div_ceil(SAMPLE).max(1);
-    all.into_iter().skip(std::process::id() as usize % step).step_by(step).collect()
-}
-
 /// Runs a function for every number, on several threads.
 pub(super) fn for_each_parallel(numbers: impl IntoIterator<Item = u64>, what: impl Fn(u64) + Sync) {
     let numbers: Vec<u64> = numbers.into_iter().collect();
