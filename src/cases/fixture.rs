@@ -139,7 +139,7 @@ pub(super) fn create_repository(
             copy(commit.folder())?;
         }
         for name in &commit.remove {
-            delete(&workspace.join(&name.value)).map_err(|error| format!("can't remove {}: {error}", name.value))?;
+            delete(workspace, name.value.as_ref()).map_err(|error| format!("can't remove {}: {error}", name.value))?;
         }
         git(&["add", "--all"], number)?;
         git(&["commit", "--quiet", "--allow-empty", "--message", &commit.message.value], number)?;
@@ -171,8 +171,11 @@ fn repository_in(fixture: &Path) -> Option<PathBuf> {
     None
 }
 
-fn delete(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+/// Removes a file or folder of a workspace. Behind a link, it could be anywhere.
+fn delete(workspace: &Path, path: &Path) -> io::Result<()> {
+    let root = OpenRoot::open(workspace)?;
+    root.stat(path)?;
+    root.remove_tree(path)
 }
 
 #[cfg(test)]
@@ -203,6 +206,27 @@ mod tests {
         copy_fixture(&at("one"), &at("to")).unwrap();
         copy_fixture(&at("two"), &at("to")).unwrap_err();
         assert_eq!(fs::read_dir(at("outside")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_removed_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["outside/in", "work/folder"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["outside/file", "work/folder/file"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(at("outside"), at("work/link")).unwrap();
+        for name in ["link/file", "link/in", "../outside/file", "missing"] {
+            delete(&at("work"), name.as_ref()).unwrap_err();
+        }
+        assert!(at("outside/file").exists() && at("outside/in").exists());
+        delete(&at("work"), "folder".as_ref()).unwrap();
+        delete(&at("work"), "link".as_ref()).unwrap();
+        assert_eq!(fs::read_dir(at("work")).unwrap().count(), 0);
+        assert!(at("outside/file").exists());
     }
 
     #[test]

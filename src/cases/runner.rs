@@ -168,7 +168,7 @@ fn accept_snapshots(case: &Case, evaluation: Evaluation, accept: bool) -> (Vec<F
     for (stale, _) in stale {
         let name = stale.path.strip_prefix(&case.folder).unwrap_or(&stale.path);
         let shown = format!("{}/{}", case.display_path, name.display());
-        match stale.update() {
+        match stale.update(&case.folder) {
             Ok(()) => updated.push(shown),
             Err(error) => failures.push(Failure::new(format!("can't write {shown}: {error}"))),
         }

@@ -1,11 +1,15 @@
 //! Snapshots: reviewed contents of a file or of the last text.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+
 use crate::text::diff::hunks;
-use crate::workspace::new_file::replace_file;
+use crate::workspace::new_file::{self, NewFile};
+use crate::workspace::open_root::OpenRoot;
 
 use super::{SNAPSHOTS_FOLDER, fixture};
 
@@ -22,12 +26,19 @@ pub(super) struct StaleSnapshot {
 }
 
 impl StaleSnapshot {
-    /// Replaces the snapshot by the actual contents, atomically.
-    pub(super) fn update(&self) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
+    /// Replaces the snapshot by the actual contents, atomically. `case` is the folder of the case. A link below it could lead to
+    /// files that git and other programs obey.
+    pub(super) fn update(&self, case: &Path) -> io::Result<()> {
+        let root = OpenRoot::open(case)?;
+        let path = self.path.strip_prefix(case).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let folder = match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => root.create_dir(folder, 0o777)?,
+            None => root.open_dir(Path::new(""))?,
+        };
         // The usual mode of files in a repository.
-        replace_file(&self.path, 0o666, &self.actual)
+        let new = NewFile::create(folder.as_fd(), new_file::PREFIX, Mode::from_raw_mode(0o666))?;
+        new.file().write_all(&self.actual)?;
+        new.persist(path.file_name().ok_or(io::ErrorKind::InvalidInput)?).map(drop)
     }
 }
 
@@ -101,6 +112,28 @@ pub(super) fn diff(expected: &[u8], actual: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_is_not_written_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("case")).unwrap();
+        fs::create_dir_all(at("git/sub")).unwrap();
+        fs::write(at("git/config"), "mine").unwrap();
+        let update =
+            |name: &str| StaleSnapshot { path: at("case").join(name), actual: b"new".to_vec() }.update(&at("case"));
+        std::os::unix::fs::symlink("../git", at("case/expect")).unwrap();
+        for name in ["expect/config", "expect/sub/x", "expect/new/x"] {
+            update(name).unwrap_err();
+        }
+        assert_eq!(fs::read_to_string(at("git/config")).unwrap(), "mine");
+        assert_eq!(fs::read_dir(at("git")).unwrap().count() + fs::read_dir(at("git/sub")).unwrap().count(), 2);
+        fs::remove_file(at("case/expect")).unwrap();
+        for name in ["expect/a/b", "expect/a/b", "text.md"] {
+            update(name).unwrap();
+            assert_eq!(fs::read_to_string(at("case").join(name)).unwrap(), "new");
+        }
+    }
 
     #[test]
     fn changes_are_shown_with_context() {

@@ -57,6 +57,8 @@ pub enum KeepReason {
     Resumable,
     /// A process uses it.
     Running,
+    /// A run has started that would take the removal for an attack, or another process removes records.
+    Watched,
     /// Git tracks files in it, so it came with the checkout.
     Tracked,
     /// It can't be read, so it isn't known whether it has ended.
@@ -71,6 +73,9 @@ impl KeepReason {
             Self::Young => "not old enough",
             Self::Resumable => "can be resumed (--include-resumable removes them, too)",
             Self::Running => "in use",
+            Self::Watched => {
+                "as a run without bubblewrap has started, which would take the removal for an attack, or another process prunes"
+            }
             Self::Tracked => "tracked by git",
             Self::Unreadable => "can't be read by this version",
         }
@@ -188,6 +193,7 @@ impl Pruned {
 /// If it can't be renamed. Nothing of it is removed then.
 pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Error> {
     let failed = |source| Error::Record { path: entry.folder.clone(), source };
+    let Some(_alone) = lock_out(out).map_err(failed)? else { return Ok(Err(KeepReason::Watched)) };
     // What was a folder may have been replaced by a link since, and may be at any time.
     let opened = OpenRoot::open(out).and_then(|root| {
         let job_dir = root.subfolder(below(out, entry.folder.parent().unwrap_or(out)))?;
@@ -237,6 +243,11 @@ pub fn remove(out: &Path, entry: Entry) -> Result<Result<Pruned, KeepReason>, Er
     job_dir.remove_tree(&aside).map_err(|source| Error::Record { path, source })?;
     drop(locks);
     Ok(Ok(Pruned { entry, bytes }))
+}
+
+/// Locks the folder of all runs, as runs do whose sandbox notices that a record is removed. `None` while there is one.
+fn lock_out(out: &Path) -> io::Result<Option<RemovalLock>> {
+    RemovalLock::take(&out.canonicalize()?)
 }
 
 /// The path from `out` to something below it. Both may be relative to the current folder.
@@ -326,7 +337,7 @@ fn remove_copies(out: &OpenRoot, folder: &Path, depth: usize) {
 /// Deletes what killed processes have left of records that they were removing. Returns the disk space.
 pub fn remove_leftovers(out: &Path) -> u64 {
     let mut bytes = 0;
-    let Ok(root) = OpenRoot::open(out) else { return 0 };
+    let (Ok(root), Ok(Some(_alone))) = (OpenRoot::open(out), lock_out(out)) else { return 0 };
     for job_dir in folders(out).filter_map(|job_dir| root.subfolder(below(out, &job_dir)).ok()) {
         for name in job_dir.names(Path::new("")).unwrap_or_default() {
             if name.as_encoded_bytes().starts_with(REMOVED_PREFIX.as_bytes()) && job_dir.is_dir(Path::new(&name)) {
@@ -339,7 +350,8 @@ pub fn remove_leftovers(out: &Path) -> u64 {
     bytes
 }
 
-/// Lets `latest` of a job link to its newest record again, if the one that it linked to was removed. `kept` are the job's
+/// Lets `latest` of a job link to its newest record again, if the one that it linked to was removed, unless a run would take that
+/// for an attack. `kept` are the job's
 /// records, newest first.
 ///
 /// # Errors
@@ -347,7 +359,8 @@ pub fn remove_leftovers(out: &Path) -> u64 {
 pub fn update_latest<'a>(job_dir: &Path, kept: impl IntoIterator<Item = &'a Entry>) -> Result<(), Error> {
     let link = job_dir.join(LATEST);
     let is_dangling = fs::read_link(&link).is_ok() && fs::metadata(&link).is_err();
-    if !is_dangling {
+    let lock = if is_dangling { lock_out(job_dir.parent().unwrap_or(job_dir)).ok().flatten() } else { None };
+    if lock.is_none() {
         return Ok(());
     }
     let newest = kept.into_iter().find(|entry| entry.row.kind == RowKind::Run && entry.folder.is_dir());

@@ -44,6 +44,28 @@ fn a_record_that_is_used_since_it_was_listed_is_kept() {
     assert_eq!(fs::read_dir(out.path().join("j")).unwrap().count(), 0);
 }
 
+#[test]
+fn nothing_is_removed_while_a_run_watches_the_folder() {
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("j/k");
+    write_record(&folder);
+    fs::create_dir(out.path().join("j/.removed-x")).unwrap();
+    std::os::unix::fs::symlink("x", out.path().join("j/latest")).unwrap();
+    let entry = one_entry(out.path());
+    let watching = fs::File::open(out.path()).unwrap();
+    rustix::fs::flock(&watching, rustix::fs::FlockOperation::LockShared).unwrap();
+    assert_eq!(remove(out.path(), entry.clone()).unwrap().unwrap_err(), KeepReason::Watched);
+    remove_leftovers(out.path());
+    update_latest(&out.path().join("j"), [&entry]).unwrap();
+    assert_eq!(fs::read_dir(out.path().join("j")).unwrap().count(), 3);
+    assert_eq!(fs::read_link(out.path().join("j/latest")).unwrap(), Path::new("x"));
+    drop(watching);
+    update_latest(&out.path().join("j"), [&entry]).unwrap();
+    assert_eq!(fs::read_link(out.path().join("j/latest")).unwrap(), Path::new("k"));
+    remove_leftovers(out.path());
+    assert!(remove(out.path(), entry).unwrap().is_ok() && !folder.exists());
+}
+
 /// While another process puts a link in the place of the job's folder, and the folder back.
 #[cfg(target_os = "linux")]
 #[test]

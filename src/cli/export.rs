@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use rustix::fs::Mode;
 
-use super::arguments::RUN_HELP;
+use super::arguments::{RUN_HELP, reject_escaping_symlinks};
 use super::env::CliEnv;
 use super::output::printable;
 use super::read_files::parent_folder;
@@ -18,7 +18,7 @@ use crate::event::{Outcome, PARENT, is_agent_id};
 use crate::exports::messages::apis;
 use crate::exports::otlp::{SenderSettings, sender};
 use crate::exports::{EXPORTS, Export, ExportError, ExportFormat};
-use crate::record::{LATEST, RUNS, Record, find_run};
+use crate::record::{LATEST, RUNS, Record, find_run, is_record_file};
 use crate::workspace::new_file::{self, NewFile};
 use crate::workspace_changes::has_tracked_files;
 
@@ -76,7 +76,7 @@ pub(super) fn export(options: &ExportArgs, env: &CliEnv) -> Result<u8, Error> {
         ..Export::new(&record, &variable, &env.parsed_servers().servers)
     };
     let written = match &options.output {
-        Some(path) => write_file(path, format, &export),
+        Some(path) => check_output(path).and_then(|()| write_file(path, format, &export)),
         None => write_stdout(format, &export),
     };
     for warning in written? {
@@ -112,6 +112,16 @@ fn write_stdout(format: &ExportFormat, export: &Export<'_>) -> Result<Vec<String
         Err(ExportError::Failed(error)) => Err(error),
         Ok(warnings) => Ok(warnings),
     }
+}
+
+/// Refuses files of records, and paths through links that lead out of the current folder: a command may have made them.
+fn check_output(path: &Path) -> Result<(), Error> {
+    if is_record_file(path) {
+        let message = format!("--output {}: it is part of a record", path.display());
+        return Err(Error::usage(message, "Name another file."));
+    }
+    let hint = "Remove the link, or name the file of --output by the path that it leads to.";
+    reject_escaping_symlinks(Path::new("."), parent_folder(path), hint)
 }
 
 /// Writes a file, whole or not at all. Like the record, only its owner can read it. A pipe or device is written directly.

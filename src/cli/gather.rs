@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::arguments::{ColumnArgs, format_parser};
+use super::arguments::{ColumnArgs, format_parser, reject_escaping_symlinks};
 use super::env::CliEnv;
 use super::output::shell_quote;
 use super::output_files::OutputFileArgs;
@@ -54,6 +54,8 @@ pub(super) fn gather(options: &GatherArgs, env: &CliEnv) -> Result<u8, Error> {
         .map(|file| read_ids(file, options.columns.with_id(options.id.as_deref())))
         .transpose()?;
     let to = options.to.as_deref().unwrap_or(&options.folders[0]);
+    let hint = "Remove the link, or name the folder of --to by the path that it leads to.";
+    options.to.as_deref().map_or(Ok(()), |to| reject_escaping_symlinks(Path::new("."), to, hint))?;
     check_target(to)?;
     let junit = options.junit.as_deref().map(|path| OutputFileArgs::open_junit(path, None, options.rows.as_deref()));
     let junit = junit.transpose()?;
@@ -88,7 +90,7 @@ fn check_folder(folder: &Path) -> Result<(), Error> {
     Err(Error::usage(format!("{}: {why}", folder.display()), "Name folders of maps, such as RUNS/JOB/MAP."))
 }
 
-/// Refuses to write tables over a run's own report or between the records of a map.
+/// Refuses to write tables over a run's own report, between the records of a map, or over files of the user.
 fn check_target(to: &Path) -> Result<(), Error> {
     let real = to.canonicalize().unwrap_or_else(|_| to.to_owned());
     let why = match () {
@@ -96,7 +98,11 @@ fn check_target(to: &Path) -> Result<(), Error> {
         () if real.ends_with("rows") && real.with_file_name("map.json").exists() => {
             "it is the folder of a map's records"
         }
-        () => return Ok(()),
+        () if real.join("map.json").exists() || real.join("rows").is_dir() => return Ok(()),
+        () => match tables::foreign_file(&real) {
+            None => return Ok(()),
+            Some(name) => &format!("{name} in it isn't from legwork and would be replaced"),
+        },
     };
     Err(Error::usage(format!("--to {}: {why}", to.display()), "Name another folder for the tables with --to DIR."))
 }

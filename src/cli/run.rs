@@ -114,7 +114,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     args.check_out(&job.checked, env)?;
     files.open_folders()?;
     let (workspace, out) = (&job.checked.workspace, &job.checked.out);
-    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor);
+    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor, env);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let record_key = (job.host.record_key)(workspace)?;

@@ -1,7 +1,7 @@
 //! Git's text files, above all its configuration.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::text::bounded::read_up_to;
 use rustix::fs::{Mode, OFlags};
@@ -74,6 +74,22 @@ pub fn safe_directories(home: &Path, config_home: Option<&Path>) -> Vec<String> 
         queue.extend(included.map(|path| expand(path).unwrap_or_else(|| folder.join(path))));
     }
     trusted
+}
+
+/// The file with the user's own list of ignored files, which needn't exist. Included files aren't read.
+pub fn own_ignore_file(home: &Path, config_home: Option<&Path>) -> PathBuf {
+    let config_home = config_home.map_or_else(|| home.join(".config"), Path::to_owned);
+    let named = [home.join(".gitconfig"), config_home.join("git/config")].iter().find_map(|file| {
+        GitConfig::read(file)
+            .values("core", "excludesfile")
+            .last()
+            .filter(|path| !path.is_empty())
+            .map(ToOwned::to_owned)
+    });
+    match named {
+        Some(path) => path.strip_prefix("~/").map_or_else(|| PathBuf::from(&path), |path| home.join(path)),
+        None => config_home.join("git/ignore"),
+    }
 }
 
 /// The name of a section header and the rest of its line.

@@ -38,7 +38,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 
 /// The first hidden character of a text, with its line. Joiners are part of emoji and of some scripts.
 fn first_hidden(text: &str) -> Option<(usize, char)> {
-    let is_hidden =
-        |letter: &char| !matches!(letter, '\u{200c}' | '\u{200d}') && sanitize::replacement_char(*letter).is_some();
-    text.lines().zip(1..).find_map(|(line, number)| Some((number, line.chars().find(is_hidden)?)))
+    text.lines().zip(1..).find_map(|(line, number)| {
+        let before = std::iter::once('\n').chain(line.chars());
+        let (_, hidden) = before.zip(line.chars()).find(|(before, letter)| sanitize::is_hidden(*before, *letter))?;
+        Some((number, hidden))
+    })
 }

@@ -50,6 +50,22 @@ pub(crate) fn escape_markdown(text: &str, max_chars: usize) -> String {
     escaped
 }
 
+/// Whether people can't see a character behind `before`. Joiners, variation selectors and soft hyphens are fine one at a time where a
+/// script, an emoji or a word needs them; in a row, or elsewhere, they can spell a text.
+pub(crate) fn is_hidden(before: char, char: char) -> bool {
+    let is_selector = |char| matches!(char, '\u{fe00}'..='\u{fe0f}' | '\u{180b}'..='\u{180d}' | '\u{180f}');
+    match char {
+        '\u{200c}' | '\u{200d}' => before.is_ascii() || replacement_char(before).is_some(),
+        // Behind a digit, they make a keycap.
+        '\u{fe0e}' | '\u{fe0f}' if before.is_ascii_digit() || matches!(before, '#' | '*') => false,
+        _ if is_selector(char) => {
+            before.is_ascii() || replacement_char(before).is_some() || is_selector(before) || before == '\u{ad}'
+        }
+        '\u{ad}' | '\u{34f}' => !before.is_alphabetic(),
+        _ => replacement_char(char).is_some(),
+    }
+}
+
 /// Replaces invisible characters, but keeps line breaks, and joiners where a script or an emoji needs them.
 pub(crate) fn replace_control_chars(text: &str) -> Cow<'_, str> {
     let mut plain = plain_prefix(text);
@@ -66,8 +82,8 @@ pub(crate) fn replace_control_chars(text: &str) -> Cow<'_, str> {
         rest = chars.as_str();
         match char {
             '\r' if rest.starts_with('\n') => {}
-            '\u{200c}' | '\u{200d}' if !before.is_ascii() && replacement_char(before).is_none() => visible.push(char),
-            _ => visible.push(replacement_char(char).unwrap_or(char)),
+            _ if is_hidden(before, char) => visible.push(replacement_char(char).unwrap_or('\u{fffd}')),
+            _ => visible.push(char),
         }
         before = char;
         plain = plain_prefix(rest);
@@ -80,10 +96,8 @@ pub(crate) fn replace_hidden(text: &str) -> Cow<'_, str> {
     let mut before = '\n';
     let mut visible = String::with_capacity(text.len());
     for char in text.chars() {
-        let is_joiner = matches!(char, '\u{200c}' | '\u{200d}');
-        let is_needed = is_joiner && !before.is_ascii() && replacement_char(before).is_none();
-        let is_hidden = char > '\x7e' && replacement_char(char).is_some() && !is_needed;
-        visible.push(if is_hidden { '_' } else { char });
+        let is_replaced = char > '\x7e' && is_hidden(before, char);
+        visible.push(if is_replaced { '_' } else { char });
         before = char;
     }
     if visible == text { text.into() } else { visible.into() }
@@ -298,6 +312,17 @@ mod tests {
                 assert_eq!(replace_control_chars(&text), shown);
             }
         }
+    }
+
+    #[test]
+    fn what_nobody_sees_is_replaced_unless_a_script_or_an_emoji_needs_it() {
+        let fine = "❤\u{fe0f} 1\u{fe0f}\u{20e3} 👩\u{200d}❤\u{fe0f}\u{200d}👨 می\u{200c}خواهم Donau\u{ad}dampf 葛\u{fe00} ᠠ\u{180b}";
+        assert_eq!((&*replace_control_chars(fine), &*replace_hidden(fine)), (fine, fine));
+        let hidden =
+            "a\u{fe00}b\u{fe0f}\u{fe01} 😀\u{fe0f}\u{fe02}\u{e0101} \u{ad}c\u{ad}\u{ad} \u{200b}\u{e0041}\u{34f}";
+        let shown = "a_b__ 😀\u{fe0f}__ _c\u{ad}_ ___";
+        assert_eq!(replace_hidden(hidden), shown);
+        assert_eq!(replace_control_chars(hidden), shown.replace('_', "\u{fffd}"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Ignore files such as `.gitignore`, opened beneath the workspace's descriptor.
 
+use std::borrow::Borrow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -92,9 +93,19 @@ impl IgnoreFiles {
 
     /// Whether these files of the folder `path` ignore another folder and every file in it, whatever its name.
     fn ignore_all_of(&self, path: &Path, folder: &Path) -> bool {
-        let rules = [IgnoreRules::new(path, self, &[])];
+        let rules = [IgnoreRules::new(path, self, &[] as &[IgnoreRules])];
         let is_ignored = |path: &Path, is_folder| match_path(&rules, 1, path, path, is_folder).is_ignore();
         is_ignored(folder, true) && is_ignored(&folder.join(ANY_NAME), false)
+    }
+
+    /// The rules of a list that is like a `.gitignore` and may be anywhere.
+    pub(super) fn of_list(list: File) -> Self {
+        Self { git: read_text(list), ..Self::default() }
+    }
+
+    /// These files without `.ignore` or `.git/info/exclude`, if they don't count.
+    pub(super) fn only(self, ignore: bool, exclude: bool) -> Self {
+        Self { ignore: self.ignore.filter(|_| ignore), exclude: self.exclude.filter(|_| exclude), ..self }
     }
 
     /// Whether there are no ignore files.
@@ -116,8 +127,8 @@ pub(crate) struct IgnoreRules {
 
 impl IgnoreRules {
     /// Compiles the ignore files of the folder `path`; `outer` are the rules of its ancestors.
-    pub(crate) fn new(path: &Path, files: &IgnoreFiles, outer: &[Self]) -> Self {
-        let max_bytes = MAX_COMPILED_BYTES.saturating_sub(outer.iter().map(|rules| rules.size).sum());
+    pub(crate) fn new(path: &Path, files: &IgnoreFiles, outer: &[impl Borrow<Self>]) -> Self {
+        let max_bytes = MAX_COMPILED_BYTES.saturating_sub(outer.iter().map(|rules| rules.borrow().size).sum());
         let mut size = 0;
         let mut compile = |text: &Option<String>| {
             let text = whole_lines(text.as_deref()?, max_bytes - size);
@@ -175,7 +186,7 @@ fn compile_patterns(folder: &Path, text: &str) -> Option<Gitignore> {
 /// Matches a path against the rules of its ancestor folders, outermost first. The first `above` rules are from above the
 /// workspace and match the `absolute` path.
 pub(crate) fn match_path(
-    rules: &[IgnoreRules],
+    rules: &[impl Borrow<IgnoreRules>],
     above: usize,
     path: &Path,
     absolute: &Path,
@@ -183,7 +194,7 @@ pub(crate) fn match_path(
 ) -> Match<()> {
     let (mut ignore, mut git, mut exclude) = (Match::None, Match::None, Match::None);
     let mut is_outside_repository = false;
-    for (index, rules) in rules.iter().enumerate().rev() {
+    for (index, rules) in rules.iter().map(Borrow::borrow).enumerate().rev() {
         let path = if index < above { absolute } else { path };
         let apply = |matched: &mut Match<()>, rules: &Option<Gitignore>| {
             if let (true, Some(rules)) = (matched.is_none(), rules) {
@@ -228,7 +239,7 @@ mod tests {
             "{}",
             text.len()
         );
-        let rules = IgnoreRules::new(Path::new(""), &texts, &[]);
+        let rules = IgnoreRules::new(Path::new(""), &texts, &[] as &[IgnoreRules]);
         let ignored = |name: &str| {
             matches!(
                 match_path(std::slice::from_ref(&rules), 0, Path::new(name), Path::new(""), false),

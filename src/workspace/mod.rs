@@ -2,6 +2,7 @@
 
 pub mod atomic_write;
 pub mod ignore_files;
+pub(crate) mod ignore_filter;
 pub(crate) mod new_file;
 pub mod open_beneath;
 pub mod open_root;

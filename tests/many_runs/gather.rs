@@ -447,3 +447,29 @@ fn shards_of_a_map_on_separate_machines_are_gathered_until_none_is_missing() {
     apply(&folders).assert_code(0);
     apply(&folders[2..]).assert_code(2).assert_stderr_contains("no row of this map has been started yet");
 }
+
+#[test]
+fn files_that_are_no_tables_are_not_replaced() {
+    let folder = TestFolder::new();
+    row(&folder, "a", "one");
+    for (name, mine) in
+        [("results.jsonl", "{\"mine\": 1}\n"), ("results.csv", "a,b\n1,2\n"), ("report.html", "<h1>Mine</h1>\n")]
+    {
+        folder.write(&format!("all/{name}"), mine);
+        let refused = gather(&folder, &["a", "--to", "all"]);
+        refused.assert_code(2).assert_stderr_contains(&format!("{name} in it isn't from legwork"));
+        assert_eq!(folder.read(&format!("all/{name}")), mine);
+        assert_eq!(fs::read_dir(folder.at("all")).unwrap().count(), 1);
+        fs::remove_file(folder.at("all").join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("../job.yaml", folder.at("all/results.csv")).unwrap();
+    gather(&folder, &["a", "--to", "all"]).assert_code(2);
+    fs::remove_file(folder.at("all/results.csv")).unwrap();
+    for _ in 0..2 {
+        gather(&folder, &["a", "--to", "all"]).assert_code(0);
+    }
+    fs::create_dir(folder.home().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(folder.home().join("elsewhere"), folder.at("link")).unwrap();
+    gather(&folder, &["a", "--to", "link"]).assert_code(2);
+    assert_eq!(fs::read_dir(folder.home().join("elsewhere")).unwrap().count(), 0);
+}

@@ -345,6 +345,21 @@ fn messages_can_be_written_for_another_api() {
 }
 
 #[test]
+fn an_export_replaces_no_record_and_follows_no_link_to_elsewhere() {
+    let folder = recorded();
+    let record = std::fs::read_link(folder.at("runs/job/latest")).unwrap();
+    let journal = format!("runs/job/{}/events.jsonl", record.display());
+    let before = folder.read(&journal);
+    std::os::unix::fs::symlink(folder.home(), folder.at("link")).unwrap();
+    for (file, why) in [(journal.as_str(), "it is part of a record"), ("link/trace.json", "outside this folder")] {
+        let refused = folder.legwork(&["export", "--format", "atif", "--output", file]).run();
+        refused.assert_code(2).assert_stderr_contains(why);
+    }
+    assert_eq!(folder.read(&journal), before);
+    assert!(!folder.home().join("trace.json").exists());
+}
+
+#[test]
 fn wrong_options_are_refused_with_what_to_do() {
     let folder = recorded();
     for (arguments, message) in [

@@ -26,7 +26,7 @@ use crate::cases::{
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
-use crate::git::is_worktree_root;
+use crate::git::{self, is_worktree_root};
 use crate::lints::JobTrust;
 use crate::message::ToolCall;
 use crate::plan::Plan;
@@ -144,6 +144,7 @@ impl CaseRecorder {
         workspace: &Path,
         out: &Path,
         redactor: &Redactor,
+        env: &CliEnv,
     ) -> Result<Self, Error> {
         if !job::is_name(name) {
             let hint = "A name has at most 64 lower-case letters, digits and `-`, and doesn't start with `-`.";
@@ -156,7 +157,10 @@ impl CaseRecorder {
             let message = format!("{} already exists", folder.display());
             return Err(Error::usage(message, "Choose another name, or remove the folder."));
         }
-        let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], redactor);
+        let variable = |name: &str| env.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home = variable("HOME");
+        let own_list = home.map(|home| git::own_ignore_file(&home, variable("XDG_CONFIG_HOME").as_deref()));
+        let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], own_list, redactor);
         let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             job_file: job_file.to_owned(),

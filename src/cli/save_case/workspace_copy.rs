@@ -11,6 +11,7 @@ use crate::cases::fixture;
 use crate::redaction::Redactor;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
 use crate::text::pluralize;
+use crate::workspace::ignore_filter::IgnoreFilter;
 use crate::workspace::open_root::OpenRoot;
 
 /// The most files in a copy.
@@ -49,6 +50,8 @@ pub(super) struct WorkspaceCopy {
     pub(super) workspace: PathBuf,
     /// The workspace, open: a command may change what is in it at any time.
     pub(super) root: OpenRoot,
+    /// The user's own list of ignored files.
+    own_ignore_file: Option<PathBuf>,
     /// Absolute paths that are ignored.
     excluded: Vec<PathBuf>,
     /// The relative paths of the copied files.
@@ -59,11 +62,17 @@ pub(super) struct WorkspaceCopy {
 
 impl WorkspaceCopy {
     /// Copies the files in a folder, including hidden ones, except for ignored files and `.git`.
-    pub(super) fn copy(workspace: &Path, excluded: &[PathBuf], redactor: &Redactor) -> io::Result<Self> {
+    pub(super) fn copy(
+        workspace: &Path,
+        excluded: &[PathBuf],
+        own_ignore_file: Option<PathBuf>,
+        redactor: &Redactor,
+    ) -> io::Result<Self> {
         let mut fixture = Self {
             temp_folder: tempfile::Builder::new().prefix("legwork-case-").tempdir()?,
             workspace: workspace.to_owned(),
             root: OpenRoot::open(workspace)?,
+            own_ignore_file,
             excluded: excluded.iter().map(|path| canonical_as_far_as_possible(path)).collect(),
             files: BTreeSet::new(),
             skipped: BTreeMap::new(),
@@ -180,12 +189,14 @@ impl WorkspaceCopy {
     /// The current files of the workspace: relative paths, sorted.
     fn list_files(&self) -> io::Result<Vec<PathBuf>> {
         let excluded = self.excluded.clone();
-        let walk = ignore::WalkBuilder::new(&self.workspace)
+        let filter = IgnoreFilter::of_git(&self.workspace, self.own_ignore_file.as_deref());
+        let walk = filter
+            .walk()
             .hidden(false)
-            .ignore(false)
-            .require_git(false)
             .filter_entry(move |entry| {
-                entry.depth() == 0 || (entry.file_name() != ".git" && !excluded.iter().any(|path| path == entry.path()))
+                let is_excluded = entry.file_name() == ".git" || excluded.iter().any(|path| path == entry.path());
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                entry.depth() == 0 || !(is_excluded || filter.is_ignored(entry.path(), is_folder))
             })
             .build();
         let mut files = Vec::new();
@@ -295,6 +306,8 @@ mod tests {
             ("keys/server.KEY", "k"),
             ("runs/1/x", "x"),
             (".git/config", ""),
+            ("own-list", "own-list\nleft-out\n"),
+            ("src/left-out", "l"),
             ("told.txt", "it is hunter2-hunter2"),
             ("dot-gitx", ""),
         ];
@@ -306,7 +319,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", at("away")).unwrap();
         std::os::unix::fs::symlink("src", at("near")).unwrap();
         let redactor = Redactor::new(&[("T".into(), "hunter2-hunter2".into())]).0;
-        let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], &redactor).unwrap();
+        let fixture = WorkspaceCopy::copy(folder.path(), &[at("runs")], Some(at("own-list")), &redactor).unwrap();
         let copied: Vec<String> = fixture.files.iter().map(|path| path.display().to_string()).collect();
         assert_eq!(copied, [".env.example", ".gitignore", "near", "src/a.txt"]);
         assert!(fixture.temp_folder.path().join("dot-gitignore").exists());

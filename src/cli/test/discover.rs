@@ -7,6 +7,7 @@ use crate::cases::{EXPECT_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
 use crate::cli::read_files;
 use crate::diagnostic::Diagnostic;
 use crate::job::Job;
+use crate::workspace::ignore_filter::IgnoreFilter;
 use crate::yaml;
 
 /// The absolute path of a case's folder, and its job file if that exists.
@@ -59,12 +60,15 @@ fn cases_at(path: &Path) -> Vec<DiscoveredCase> {
     if is_below_tests_of_job(path) && is_case_folder(path) {
         return single_case(path);
     }
-    let walk = ignore::WalkBuilder::new(path)
-        .require_git(false)
-        .git_global(false)
-        .git_exclude(false)
-        // Don't descend into folders of cases.
-        .filter_entry(|entry| entry.depth() == 0 || !entry.path().parent().is_some_and(is_tests_folder))
+    let filter = IgnoreFilter::shared(path);
+    let walk = filter
+        .walk()
+        .filter_entry(move |entry| {
+            // Don't descend into folders of cases.
+            let is_case = entry.path().parent().is_some_and(is_tests_folder);
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            entry.depth() == 0 || !(is_case || filter.is_ignored(entry.path(), is_folder))
+        })
         .build();
     let tests = walk
         .filter_map(Result::ok)

@@ -10,6 +10,7 @@ use super::load::STDIN;
 use super::read_files::{self, is_yaml};
 use crate::diagnostic::Diagnostic;
 use crate::sync::IgnorePoison;
+use crate::workspace::ignore_filter::IgnoreFilter;
 
 /// Where jobs are if no path is given.
 pub(super) const DEFAULT_FOLDER: &str = "jobs";
@@ -53,15 +54,15 @@ fn walk_folder(path: &Path) -> Vec<Result<PathBuf, Diagnostic>> {
     if is_yaml(path) || !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
-    let walk = ignore::WalkBuilder::new(path)
-        .require_git(false)
-        // The rules of this machine or this clone must not change which jobs are checked.
-        .git_global(false)
-        .git_exclude(false)
-        .filter_entry(|entry| {
+    // The rules of this machine or this clone must not change which jobs are checked.
+    let filter = IgnoreFilter::shared(path);
+    let walk = filter
+        .walk()
+        .filter_entry(move |entry| {
             let is_tests = entry.file_name() == "tests" && entry.path().is_dir();
             let is_in_file = entry.depth() > 1 && entry.path().parent().is_some_and(is_yaml);
-            entry.depth() == 0 || !(is_tests || is_in_file)
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            entry.depth() == 0 || !(is_tests || is_in_file || filter.is_ignored(entry.path(), is_folder))
         })
         .build_parallel();
     let found = Mutex::new(Vec::new());

@@ -10,7 +10,9 @@ use std::path::Path;
 use super::csv::CsvTable;
 use super::table::{MapRow, MapTable, RowState};
 use super::{html, junit};
+use crate::git::open_regular_file;
 use crate::record::{open_for_appending, remove_abandoned_files, replace_shared_file, temporary_in};
+use crate::text::bounded::read_up_to;
 use crate::text::sanitize;
 use crate::workspace::open_root::OpenRoot;
 
@@ -18,6 +20,8 @@ use crate::workspace::open_root::OpenRoot;
 const JSONL: &str = "results.jsonl";
 const CSV: &str = "results.csv";
 const REPORT: &str = "report.html";
+/// How much of a file is read to recognize a table.
+const HEAD_BYTES: u64 = 1024;
 
 /// The tables in one folder. Rows are kept in a temporary file, and only a short form of each is in memory.
 #[derive(Debug)]
@@ -165,6 +169,23 @@ impl TableFiles {
     pub fn junit(&self) -> String {
         junit::report(&self.table)
     }
+}
+
+/// The name of something in a folder that a table would replace, and that isn't an earlier table.
+pub fn foreign_file(folder: &Path) -> Option<&'static str> {
+    let marks = [
+        (JSONL, "{\"format\":"),
+        (CSV, "id,state,outcome,"),
+        (REPORT, "Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-"),
+    ];
+    let is_foreign = |name: &str, mark: &str| {
+        let path = folder.join(name);
+        let Ok(found) = path.symlink_metadata() else { return false };
+        let head =
+            open_regular_file(&path).filter(|_| found.is_file()).and_then(|file| read_up_to(file, HEAD_BYTES).ok());
+        head.is_none_or(|head| !head.is_empty() && !String::from_utf8_lossy(&head).contains(mark))
+    };
+    marks.into_iter().find(|(name, mark)| is_foreign(name, mark)).map(|(name, _)| name)
 }
 
 /// Whether a file is empty or its last byte ends a line.

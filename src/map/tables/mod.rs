@@ -9,7 +9,7 @@ mod step_summary;
 mod table;
 mod text;
 
-pub use self::files::TableFiles;
+pub use self::files::{TableFiles, foreign_file};
 pub use self::outputs::ci_variables;
 pub use self::step_summary::step_summary;
 pub use self::table::{MapRow, MapTable, ProblemKind, RowState, RowSummary, TABLE_FORMAT, TableProblem};

@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, openat, statat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::text::bounded::read_at_most;
-use crate::workspace::open_beneath::{DIR_FLAGS, entries, open_regular_file};
+use crate::workspace::open_beneath::{DIR_FLAGS, entries, file_id, open_regular_file};
 
 /// How a folder is opened only to open or change what is in it. Linux requires no permission for this.
 #[cfg(target_os = "linux")]
@@ -70,6 +70,15 @@ pub(super) fn list(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Listing),
 pub(super) fn list_path(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, Listing), Errno> {
     let (folder, name) = open_parent(root, path)?;
     list(&folder, name)
+}
+
+/// The name that an open folder has now.
+pub(super) fn folder_name(folder: &OwnedFd) -> Option<OsString> {
+    let parent = openat(folder, "..", DIR_FLAGS, Mode::empty()).ok()?;
+    let folder_id = file_id(&fstat(folder).ok()?);
+    let (parent, listing) = list(&parent, OsStr::new(".")).ok()?;
+    let mut names = listing.into_iter().map(|(name, _)| name);
+    names.find(|name| stat(&parent, name).is_some_and(|found| file_id(&found) == folder_id))
 }
 
 pub(super) fn stat(folder: &OwnedFd, name: &OsStr) -> Option<Stat> {

@@ -18,23 +18,25 @@ mod spellings;
 mod tests;
 mod tree_check;
 mod worktree_notes;
+mod writable_roots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, mkdirat, openat};
+use rustix::fs::{Mode, mkdirat};
 use rustix::io::Errno;
 
-use self::dir_fd::{PATH_FLAGS, open_parent, open_parent_or};
+use self::dir_fd::{open_parent, open_parent_or};
 use self::file_state::{FileState, SnapshotBudget};
 use self::finished_records::FinishedRecord;
 use self::object_store::ObjectStore;
 use self::runs_dir::RunsDir;
 use self::spellings::Spellings;
 use self::tree_check::{CheckMode, Findings, Location, TreeCheck};
+use self::writable_roots::{NestedRoot, locate, open_roots};
 use super::allowed_changes::AllowedChanges;
 use super::object_stage::has_sha256_objects;
 use super::policy::{RecordVerifier, SandboxPolicy};
@@ -43,6 +45,7 @@ use super::tamper_error::{TamperError, UndoneChanges};
 /// Compares protected files with what they were, and restores them.
 #[derive(Debug)]
 pub struct TamperGuard {
+    nested_roots: Vec<NestedRoot>,
     paths: Vec<GuardedPath>,
     spellings: Spellings,
     records: Vec<FinishedRecord>,
@@ -93,6 +96,7 @@ impl TamperGuard {
         });
         let paths = guarded.collect();
         let mut guard = Self::of(paths, rules);
+        guard.nested_roots = NestedRoot::find(&roots, &policy.protected);
         guard.workspace = policy.workspace.clone();
         let is_in_git_dir = |path: &PathBuf| policy.allowed_changes.policy_for(path).path_in_git_dir.is_some();
         let spelled = policy.protected.iter().filter(|path| !path.ends_with(".git") && !is_in_git_dir(path));
@@ -107,6 +111,7 @@ impl TamperGuard {
 
     fn of(paths: Vec<GuardedPath>, allowed_changes: AllowedChanges) -> Self {
         Self {
+            nested_roots: Vec::new(),
             paths,
             spellings: Spellings::default(),
             records: Vec::new(),
@@ -214,6 +219,7 @@ impl TamperGuard {
         if report.too_large.is_some() {
             return Err(report);
         }
+        self.nested_roots.iter().for_each(|root| root.check(&mut report));
         let undone = self.check_git(busy, &mut report);
         // Its new owner writes there. This run ends as soon as it would do so, too.
         let lost = self.runs.as_ref().and_then(RunsDir::lost_record);
@@ -390,24 +396,4 @@ impl GuardedPath {
         report.changed.dedup();
         findings
     }
-}
-
-/// Opens the folders that commands may change.
-fn open_roots(policy: &SandboxPolicy) -> Vec<(PathBuf, Arc<OwnedFd>)> {
-    let roots = policy.writable_roots().filter_map(|root| {
-        let root = root.canonicalize().ok()?;
-        let file = openat(CWD, &root, PATH_FLAGS, Mode::empty()).ok()?;
-        Some((root, Arc::new(file)))
-    });
-    roots.collect()
-}
-
-/// Finds the root that a path is in, and the path from there. That is empty for a root itself, which counts only with
-/// `allow_root`.
-fn locate(roots: &[(PathBuf, Arc<OwnedFd>)], path: &Path, allow_root: bool) -> Option<(Arc<OwnedFd>, PathBuf)> {
-    roots.iter().find_map(|(root, file)| {
-        let relative = path.strip_prefix(root).ok()?;
-        let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
-        (is_plain && (relative.file_name().is_some() || allow_root)).then(|| (Arc::clone(file), relative.to_owned()))
-    })
 }

@@ -22,7 +22,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::super::object_stage::{EXISTING, GuardedFiles, PREFIX};
-use super::dir_fd::{Listing, kind, kind_of, list, open_dir, open_parent, open_parent_or, read, stat};
+use super::dir_fd::{Listing, folder_name, kind, kind_of, list, open_dir, open_parent, open_parent_or, read, stat};
 use super::file_state::StatSnapshot;
 use super::rollback;
 use crate::git::objects::{GitObjects, has_all_objects, index_pack};
@@ -727,15 +727,6 @@ fn create_locked(objects: &OwnedFd) -> Result<OwnedFd, Errno> {
         }
     }
     Err(Errno::EXIST)
-}
-
-/// The name that an open folder has now.
-fn folder_name(folder: &OwnedFd) -> Option<OsString> {
-    let parent = openat(folder, "..", crate::workspace::open_beneath::DIR_FLAGS, Mode::empty()).ok()?;
-    let folder_id = file_id(&fstat(folder).ok()?);
-    let (parent, listing) = list(&parent, OsStr::new(".")).ok()?;
-    let mut names = listing.into_iter().map(|(name, _)| name);
-    names.find(|name| stat(&parent, name).is_some_and(|found| file_id(&found) == folder_id))
 }
 
 fn remove_folder(parent: &OwnedFd, name: &OsStr, folder: &OwnedFd) {

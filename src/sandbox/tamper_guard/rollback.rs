@@ -1,9 +1,9 @@
 //! Restores files and permissions, and removes what wasn't there.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chownat, fchmod, fchown, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chownat, fchmod, fchown, renameat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
 use super::dir_fd::kind;
@@ -55,6 +55,22 @@ fn set_owner_and_mode(file: impl AsFd, metadata: &StatSnapshot) -> Result<(), Er
     // Only root can change the owner, and only root needs to.
     let _ = fchown(&file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
     fchmod(&file, Mode::from_raw_mode(metadata.raw_mode() & 0o7777))
+}
+
+/// Renames something to a hidden name with this at its end.
+pub(super) fn rename_aside(folder: &OwnedFd, name: &OsStr, suffix: &str) -> Result<(), Errno> {
+    for number in 0..100 {
+        let mut new_name = OsString::from(".");
+        new_name.push(name);
+        new_name.push(suffix);
+        if number > 0 {
+            new_name.push(format!("-{number}"));
+        }
+        if kind(folder, &new_name).is_none() {
+            return renameat(folder, name, folder, &new_name);
+        }
+    }
+    Err(Errno::EXIST)
 }
 
 /// Removes whatever is there, with everything in it.

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, fstat, readlinkat, renameat, symlinkat};
+use rustix::fs::{FileType, FlockOperation, flock, fstat, readlinkat, symlinkat};
 use rustix::io::Errno;
 
 use super::super::policy::RecordVerifier;
 use super::super::tamper_error::TamperError;
-use super::dir_fd::{Listing, is_held, is_locked, kind, list, list_path, open_dir};
-use super::rollback::remove_all;
+use super::dir_fd::{Listing, is_held, is_locked, kind, list, list_path, open_dir, open_parent};
+use super::rollback::{remove_all, rename_aside};
 use crate::isolation::WORKSPACES_FOLDER;
 use crate::workspace::open_beneath::{FileId, file_id};
 
@@ -36,6 +36,9 @@ const MAP_ROWS: &str = "rows";
 const MAX_ROWS: usize = 1_000;
 /// How long a run that has just started may take to lock its folder.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long to wait for a process that removes a record.
+const PRUNE_TIMEOUT: Duration = Duration::from_secs(30);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct RunsDir {
@@ -53,6 +56,9 @@ pub(super) struct RunsDir {
     pub(super) jobs: BTreeMap<OsString, WatchedJobDir>,
     /// Distinguishes records of other runs, including ended ones, from planted ones.
     pub(super) verifier: Option<RecordVerifier>,
+    /// Keeps `runs prune` from removing records, which would look like the work of a command.
+    #[expect(dead_code, reason = "holds the lock")]
+    pub(super) lock: Option<OwnedFd>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -70,6 +76,7 @@ impl RunsDir {
         verifier: Option<RecordVerifier>,
     ) -> Self {
         let mut runs = Self {
+            lock: lock_shared(&root, &relative),
             root,
             relative,
             path: path.to_owned(),
@@ -279,7 +286,7 @@ impl RunsCheck<'_> {
     /// Removes a link that no run made, and renames anything else so that it can't be taken for a record.
     fn quarantine(&mut self, folder: &OwnedFd, name: &OsStr, path: PathBuf) {
         let is_link = kind(folder, name) == Some(FileType::Symlink);
-        let done = if is_link { remove_all(folder, name, 0) } else { rename_to_quarantine(folder, name) };
+        let done = if is_link { remove_all(folder, name, 0) } else { rename_aside(folder, name, QUARANTINE_SUFFIX) };
         if done.is_err() {
             self.report.not_restored.push(path.clone());
         }
@@ -293,19 +300,19 @@ impl RunsCheck<'_> {
     }
 }
 
-fn rename_to_quarantine(folder: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    for number in 0..100 {
-        let mut new_name = OsString::from(".");
-        new_name.push(name);
-        new_name.push(QUARANTINE_SUFFIX);
-        if number > 0 {
-            new_name.push(format!("-{number}"));
-        }
-        if kind(folder, &new_name).is_none() {
-            return renameat(folder, name, folder, &new_name);
+/// Locks the folder together with other runs, when no process removes records any more. On a file system without locks, or if that
+/// takes too long, nothing is locked.
+fn lock_shared(root: &OwnedFd, relative: &Path) -> Option<OwnedFd> {
+    let (parent, name) = open_parent(root, relative).ok()?;
+    let folder = open_dir(&parent, name).ok()?;
+    let end = Instant::now() + PRUNE_TIMEOUT;
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => return Some(folder),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_POLL_INTERVAL),
+            Err(_) => return None,
         }
     }
-    Err(Errno::EXIST)
 }
 
 /// The target of `latest`.

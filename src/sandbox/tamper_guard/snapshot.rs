@@ -15,6 +15,7 @@ use super::super::allowed_changes::AllowedChanges;
 use super::file_state::{FileState, StatSnapshot};
 use super::object_store::{KeptBy, ObjectStore};
 use super::runs_dir::{RunsDir, WatchedJobDir};
+use super::writable_roots::NestedRoot;
 use super::{GuardedPath, TamperGuard};
 use crate::job::GitAccess;
 #[cfg(target_os = "linux")]
@@ -38,6 +39,7 @@ impl TamperGuard {
         let mut roots: Vec<_> = self.paths.iter().map(|guarded| Arc::clone(&guarded.root)).collect();
         roots.extend(self.runs.iter().map(|runs| Arc::clone(&runs.root)));
         roots.extend(self.objects.iter().flat_map(|store| [Arc::clone(&store.root), Arc::clone(&store.folder)]));
+        roots.extend(self.nested_roots.iter().flat_map(|root| [Arc::clone(&root.outer), Arc::clone(&root.folder)]));
         roots.sort_by_key(AsRawFd::as_raw_fd);
         roots.dedup_by_key(|root| root.as_raw_fd());
         roots
@@ -50,6 +52,13 @@ impl TamperGuard {
         out.paths(self.allowed_changes.git_folders.iter());
         out.paths(self.allowed_changes.unprotected.iter());
         out.paths(self.allowed_changes.guarded_objects.iter());
+        out.number(self.nested_roots.len() as u64);
+        for nested in &self.nested_roots {
+            out.root(&nested.outer);
+            out.path(&nested.relative);
+            out.path(&nested.path);
+            out.root(&nested.folder);
+        }
         out.number(self.paths.len() as u64);
         for guarded in &self.paths {
             out.root(&guarded.root);
@@ -95,6 +104,11 @@ impl TamperGuard {
         let unprotected = input.paths()?;
         let guarded_objects = input.paths()?.into_iter().collect();
         let allowed_changes = AllowedChanges { git, git_folders, unprotected, guarded_objects };
+        let mut nested_roots = Vec::new();
+        for _ in 0..input.number()? {
+            let (outer, relative, path, folder) = (input.root()?, input.path()?, input.path()?, input.root()?);
+            nested_roots.push(NestedRoot { outer, relative, path, folder });
+        }
         let mut paths = Vec::new();
         for _ in 0..input.number()? {
             let (root, relative, path) = (input.root()?, input.path()?, input.path()?);
@@ -111,7 +125,7 @@ impl TamperGuard {
         let runs = if input.number()? == 1 { Some(input.runs()?) } else { None };
         let mut guard = Self::of(paths, allowed_changes);
         guard.find_user_stashes();
-        Some(Self { runs, objects, ..guard })
+        Some(Self { nested_roots, runs, objects, ..guard })
     }
 }
 
@@ -260,7 +274,7 @@ impl SnapshotReader<'_> {
             let entries: BTreeSet<OsString> = self.paths()?.into_iter().map(PathBuf::into_os_string).collect();
             jobs.insert(name, WatchedJobDir { entries, latest: self.paths()?.pop().map(PathBuf::into_os_string) });
         }
-        Some(RunsDir { root, relative, path, own_record, own_record_id, own_entries, jobs, verifier: None })
+        Some(RunsDir { root, relative, path, own_record, own_record_id, own_entries, jobs, verifier: None, lock: None })
     }
 }
 

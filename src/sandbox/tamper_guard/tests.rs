@@ -302,3 +302,68 @@ fn worktrees_of_rows_come_and_go_and_others_do_not() {
     fs::remove_dir_all(&user).unwrap();
     assert!(guard.check(false) != Ok(None) && user.join("gitdir").exists(), "it is restored");
 }
+
+#[test]
+fn a_workspace_in_a_folder_that_commands_can_change_is_moved_back() {
+    type Attack = fn(&Path);
+    let attacks: [(&str, Attack); 4] = [
+        ("replaced by a copy", |root| {
+            let away = root.with_file_name("away");
+            fs::rename(root, &away).unwrap();
+            fs::create_dir_all(root.join(".git/hooks")).unwrap();
+            fs::write(root.join(".git/config"), "[core]\n\tfsmonitor = touch x\n").unwrap();
+            fs::write(away.join(".git/config"), "[core]\n\tfsmonitor = touch x\n").unwrap();
+        }),
+        ("replaced by a link to itself", |root| {
+            fs::rename(root, root.with_file_name("away")).unwrap();
+            symlink("away", root).unwrap();
+        }),
+        ("moved into its replacement", |root| {
+            let away = root.with_file_name("away");
+            fs::create_dir(&away).unwrap();
+            fs::rename(root, away.join("in")).unwrap();
+            fs::rename(&away, root).unwrap();
+        }),
+        ("moved to where nobody may go", |root| {
+            let away = root.with_file_name("away");
+            fs::create_dir(&away).unwrap();
+            fs::rename(root, away.join("in")).unwrap();
+            fs::set_permissions(away.join("in"), fs::Permissions::from_mode(0o000)).unwrap();
+            fs::set_permissions(&away, fs::Permissions::from_mode(0o000)).unwrap();
+        }),
+    ];
+    for restores_after_kill in [false, true] {
+        for (name, attack) in attacks {
+            let (outer, root) = workspace();
+            let outer = outer.path().canonicalize().unwrap();
+            let policy = SandboxPolicy { writable: vec![outer.clone()], ..policy(&root) };
+            let mut guard = TamperGuard::new(&policy, &policy.protected);
+            assert_eq!(guard.check(false), Ok(None));
+            let before = contents(&root);
+            attack(&root);
+            let snapshot = guard.snapshot();
+            let mut checking = if restores_after_kill { TamperGuard::from_snapshot(&snapshot).unwrap() } else { guard };
+            let error = checking.check(false).unwrap_err();
+            assert_eq!(error.not_restored, Vec::<PathBuf>::new(), "{name}");
+            assert!(error.changed.contains(&root), "{name}: {error}");
+            assert_eq!(contents(&root), before, "{name}");
+            assert_eq!(checking.check(false), Ok(None), "{name}");
+            let away = outer.join("away");
+            if away.exists() {
+                fs::set_permissions(&away, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn records_are_not_pruned_while_they_are_watched() {
+    let (_outer, root) = workspace();
+    fs::create_dir_all(root.join("runs/job/1")).unwrap();
+    let pruning = fs::File::open(root.join("runs")).unwrap();
+    let take = |lock| rustix::fs::flock(&pruning, lock);
+    let guard = guard(&root).with_records(&policy(&root), &root.join("runs"), &root.join("runs/job/1"), None);
+    assert!(take(rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err());
+    drop(guard);
+    take(rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+}

@@ -161,3 +161,17 @@ fn a_link_that_the_run_has_made_leads_the_case_nowhere() {
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
     server.finish();
 }
+
+/// They read ignore files in folders where commands can make anything.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_command_puts_in_place_of_ignore_files_holds_no_later_command() {
+    let folder = TestFolder::new();
+    folder.write("jobs/job.yaml", JOB);
+    let command = "mkfifo .gitignore; mkdir -p jobs/b jobs/c; mkfifo jobs/b/.gitignore jobs/b/.ignore; \
+                   ln -s /dev/zero jobs/c/.gitignore; truncate -s 1T jobs/c/.ignore";
+    let ended = saved(&folder, [Answer::calls(&[("bash", json!({ "command": command }))]), Answer::text("Done.")]);
+    ended.assert_code(0).assert_stderr_contains("case:   jobs/tests/job/real");
+    folder.legwork(&["validate", "jobs"]).run().assert_code(0);
+    folder.legwork(&["test", "jobs"]).run().assert_stdout_contains("1 case");
+}
