@@ -49,9 +49,16 @@ fn journal(out: &Path, length: usize, is_flushed: bool) -> (f64, usize) {
     let run_id = new_run_id(&job_dir, Timestamp::now());
     let recorder = Recorder::create(out, &job_dir, &run_id, None).expect("a run's folder");
     let result = ToolResult { call_id: "toolu_1".into(), text: "word ".repeat(length / 5), ..ToolResult::default() };
-    let event: Event =
-        CallFinished { tool: "bash".into(), result, duration_ms: 3, file_version: None, no_result: None, merged: None }
-            .into();
+    let event: Event = CallFinished {
+        tool: "bash".into(),
+        result,
+        duration_ms: 3,
+        file_version: None,
+        no_result: None,
+        merged: None,
+        proposal: None,
+    }
+    .into();
     let append = || {
         recorder.append(PARENT, event.clone(), Timestamp::now()).expect("an event");
         if is_flushed {

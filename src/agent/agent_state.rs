@@ -162,6 +162,12 @@ impl<'t> Agent<'t> {
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
+        if let Some(proposals) = &run.proposals {
+            plan.output_tools(planned, &summary.id, proposals)
+                .map_err(failed)?
+                .into_iter()
+                .for_each(|it| toolbox.add(it));
+        }
         toolbox.set_media(planned.model.media());
         toolbox.set_git(plan.git);
         let conversation = open_conversation(run, planned, &planned.model, &summary.id, &toolbox)?;

@@ -19,6 +19,7 @@ use crate::event::{
     MergedChanges, Outcome, RequestStarted, ResultsTruncated, Stopwatch,
 };
 use crate::message::{ToolCall, Usage};
+use crate::outputs::Proposal;
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
@@ -125,7 +126,11 @@ impl JournalCursor {
         let entries = entries.into_iter().inspect(|entry| stopwatch.advance(entry.at, entry.suspended_ms));
         let split = JournalSplit::new(agent, entries, raised);
         let is_step = |entry: &JournalEntry| match &entry.event {
-            Event::RunStarted(_) | Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => false,
+            Event::RunStarted(_)
+            | Event::Resumed(_)
+            | Event::WorkspaceChanged(_)
+            | Event::OutputsProposed(_)
+            | Event::RunFinished(_) => false,
             // The run ended then, and the agent continues from there.
             Event::AgentFinished(end) => !end.outcome.was_cut_off(),
             _ => entry.agent == agent,
@@ -168,6 +173,14 @@ impl JournalCursor {
     /// The journal has another step than the one that the loop takes, which has an event of this kind.
     pub(super) fn mismatch(&self, kind: &str) -> RunAbort {
         RunAbort::journal_mismatch(&self.agent, kind)
+    }
+
+    /// What the recorded calls proposed to do outside, with their times.
+    pub(super) fn proposals(&self) -> impl Iterator<Item = (Timestamp, &Proposal)> {
+        self.rolled_back.iter().chain(&self.steps).filter_map(|entry| match &entry.event {
+            Event::CallFinished(finished) => Some((entry.at, finished.proposal.as_ref()?)),
+            _ => None,
+        })
     }
 
     /// Takes an event that the loop is about to record. Returns whether it must be recorded: in a resume, only if the

@@ -27,6 +27,12 @@ impl RunAbort {
         Self { hint: Some(hint.to_owned()), ..self }
     }
 
+    /// The run proposes to publish changes that can't be published.
+    pub fn patch_not_publishable(why: &str) -> Self {
+        Self::new(Outcome::ResultInvalid, format!("the changes of the run can't be published: {why}"))
+            .with_hint("They changed after the call that proposed them. See `changes.patch` in the record.")
+    }
+
     /// The journal can't be written. Nothing may happen that the journal doesn't record.
     pub(super) fn journal_write_failed(error: &io::Error) -> Self {
         // The owner of the record adds the hint.

@@ -16,6 +16,7 @@ use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, SharedBudget};
 use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
+use crate::outputs::{Accepted, Proposal, Proposals};
 use crate::plan::SharedPrefixes;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
@@ -131,6 +132,8 @@ pub struct RunState {
     /// The places for subagents that run at the same time.
     pub(super) subagent_slots: Semaphore,
     pub(super) deadline: RunDeadline,
+    /// What the agents have proposed to do outside; `None` if the job has no outputs.
+    pub(super) proposals: Option<Arc<Proposals>>,
     is_replay: bool,
     shared: Mutex<SharedState>,
 }
@@ -172,7 +175,9 @@ impl RunState {
         let longest = Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
+        let proposals = deps.plan.outputs.clone().map(|outputs| Arc::new(Proposals::new(Arc::new(outputs))));
         let run = Self {
+            proposals,
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map.budget.take()),
             subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
             deadline: RunDeadline::after(wall_clock.saturating_sub(elapsed)),
@@ -183,6 +188,7 @@ impl RunState {
         };
         if !run.is_replay {
             run.restore_spend();
+            run.restore_proposals();
         }
         run
     }
@@ -210,6 +216,21 @@ impl RunState {
             self.budget.restore_spend(spent, calls, subagents);
         }
         self.shared().cursors = cursors;
+    }
+
+    /// What the agents have proposed to do outside; `None` if the job has no outputs.
+    pub fn accepted_outputs(&self) -> Option<Accepted> {
+        self.proposals.as_ref().map(|proposals| proposals.accepted())
+    }
+
+    /// Restores what the agents had proposed before the run was resumed, in the order of the calls.
+    fn restore_proposals(&self) {
+        let Some(proposals) = &self.proposals else { return };
+        let shared = self.shared();
+        let mut recorded: Vec<(Timestamp, &Proposal)> =
+            shared.cursors.values().flat_map(JournalCursor::proposals).collect();
+        recorded.sort_by_key(|(at, _)| *at);
+        recorded.iter().for_each(|(_, proposal)| proposals.restore(proposal));
     }
 
     /// Gives a subagent tools of its own, which work in its copy of the workspace.

@@ -299,6 +299,7 @@ impl<'t> Agent<'t> {
             file_version: None,
             no_result: None,
             merged: None,
+            proposal: None,
         };
         let (mut child, mut failure, mut copy) = (None, None, None);
         match disposition {
@@ -313,6 +314,7 @@ impl<'t> Agent<'t> {
                 let _slot = read_slots.acquire().await;
                 let outcome = self.toolbox.call(call, self.run.call_limits()).await;
                 (end.result, end.file_version, failure) = (outcome.result, outcome.file_version, outcome.failure);
+                end.proposal = outcome.proposal;
             }
             CallDisposition::SubagentEnded(finished, merged) => {
                 end.result = subagent_tool_result(call, &finished);

@@ -1,5 +1,6 @@
 //! Puts the changes of runs into a workspace: each run's patch is merged three-way, whole or not at all.
 
+mod patch_policy;
 pub(crate) mod patch_reader;
 mod report;
 mod run_changes;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::patch_policy::check_patch;
 use self::patch_reader::{FilePatch, LINK_MODE, PROGRAM_MODE};
 pub use self::report::{APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileProblem, UnwrittenFile};
 pub use self::run_changes::RunChanges;

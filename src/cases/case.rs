@@ -25,6 +25,8 @@ pub struct Case {
     pub reply_counts: BTreeMap<String, usize>,
     /// The absolute path of the inputs, if there are any.
     pub inputs: Option<PathBuf>,
+    /// The absolute path of the event that started the run, if there is one.
+    pub event: Option<PathBuf>,
     /// The secret inputs without a value.
     pub missing_secrets: Vec<String>,
     /// The variables that commands see.
@@ -49,6 +51,8 @@ pub const SCRIPT_FILE: &str = "script.yaml";
 pub const RECORD_FOLDER: &str = "record";
 /// The inputs in a case's folder.
 pub const INPUTS_FILE: &str = "inputs.yaml";
+/// The event that started the run, in a case's folder, for a job with outputs.
+pub const EVENT_FILE: &str = "event.json";
 /// The folder of the snapshots of files, in a case's folder.
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.

@@ -286,6 +286,7 @@ impl EmitArgs {
             run_id: String::new(),
             run_date: run_date((env.clock)()),
             model_override: model.cloned(),
+            trigger: None,
         };
         check_rows(&mut inputs, &rows, |number, inputs| {
             context.run_id.clone_from(&rows.rows[number].id);

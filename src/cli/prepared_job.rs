@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::event::RunOptions;
 use crate::lints::{self, JobTrust};
 use crate::mcp::ToolLock;
-use crate::plan::{InputValues, Plan};
+use crate::outputs::{Trigger, TriggerQuery};
+use crate::plan::{InputValues, Plan, check_trigger};
 use crate::record::RUNS;
 use crate::run::{CheckedJob, ConnectedJob, Host, RecordKeys, RunSecrets, check_cost_limit};
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
@@ -55,6 +56,11 @@ pub(super) struct JobArgs {
     /// The folder for the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     pub(super) out: PathBuf,
+    /// What started the run on a forge: the JSON file of an event, for a job with outputs
+    ///
+    /// Default: the file in GITHUB_EVENT_PATH, or the merge request of GitLab's variables.
+    #[arg(long, value_name = "FILE")]
+    pub(super) event: Option<PathBuf>,
     #[command(flatten)]
     pub(super) sandbox_options: SandboxOptions,
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
@@ -131,6 +137,12 @@ impl JobArgs {
         ))
     }
 
+    /// What started this process on a forge.
+    fn trigger(&self, env: &CliEnv) -> Result<Option<Trigger>, Error> {
+        let query = TriggerQuery { event: self.event.as_deref(), forge: None, number: None, variables: &env.variables };
+        query.trigger().map_err(|error| Error::usage(error.to_string(), error.hint()))
+    }
+
     /// The options as the journal records them.
     fn to_run_options(&self, env: &CliEnv, result: Option<&Path>) -> RunOptions {
         RunOptions {
@@ -191,7 +203,12 @@ impl<'a> PreparedJob<'a> {
         let changeable = [writable, &[out.clone(), workspace.clone()]].concat();
         let git = env.git_program(&env.changeable_folders(&workspace, &changeable));
         let host = Host { record_key: record_keys(args, &workspace, env), ..env.host()? };
-        let checked = CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, git, offline };
+        let trigger = if job.job().outputs.is_some() { args.trigger(env)? } else { None };
+        if args.event.is_some() && trigger.is_none() {
+            env.console.warning("the job has no outputs, so --event changes nothing");
+        }
+        let checked =
+            CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, git, offline, trigger };
         Ok(Self { env, args, host, checked })
     }
 
@@ -247,6 +264,7 @@ impl<'a> PreparedJob<'a> {
         result: Option<&Path>,
     ) -> Result<ConnectedJob<'a>, Error> {
         let Self { env, args, checked, .. } = &self;
+        check_trigger(&checked.job, plan).map_err(|finding| Error::Invalid(vec![*finding]))?;
         let writable = [args.sandbox_options.writable(), &[checked.out.clone(), checked.workspace.clone()]].concat();
         let scripts = open_scripts(&self.script_paths(plan), Some(checked.job.job()))?;
         let providers = connect_providers(env, plan, &writable, &secrets.redactor)?;

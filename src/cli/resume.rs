@@ -1,5 +1,6 @@
 //! `legwork resume`: continues an interrupted run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::arguments::{
@@ -204,7 +205,7 @@ fn set_up<'a>(
     let git = env.git_program(&env.changeable_folders(Path::new(&run.plan.workspace), &writable));
     let backends = Backends::new(env.host()?, providers, git, signals);
     let (plan, record) = run.into_parts();
-    let prepared = Prepared { plan, secrets, job_file: "", scripts, options };
+    let prepared = Prepared { plan, secrets, job_file: "", job_files: BTreeMap::new(), scripts, options };
     Ok((RunSetup { prepared, confinement, backends, observers: Vec::new() }, record))
 }
 

@@ -293,7 +293,9 @@ impl<'p> AgentReader<'p> {
         self.agent.last_at = Some(at);
         match event {
             // The summary of the run has them.
-            Event::RunStarted(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) => return,
+            Event::RunStarted(_) | Event::WorkspaceChanged(_) | Event::OutputsProposed(_) | Event::RunFinished(_) => {
+                return;
+            }
             Event::AgentFinished(end) if end.id == self.agent.id => {
                 self.agent.finished = Some(end);
                 return;
@@ -376,7 +378,11 @@ impl<'p> AgentReader<'p> {
                 }
             }
             Event::CheckFinished(finished) => self.finish_check(at, finished),
-            Event::RunStarted(_) | Event::WorkspaceChanged(_) | Event::RunFinished(_) | Event::AgentFinished(_) => {}
+            Event::RunStarted(_)
+            | Event::WorkspaceChanged(_)
+            | Event::OutputsProposed(_)
+            | Event::RunFinished(_)
+            | Event::AgentFinished(_) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::tidy;
-use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, Thinking};
+use crate::job::{MAX_TOKENS, MODEL_PATTERN, NAME_PATTERN, OUTPUT_KEY, Thinking};
 use crate::lints::provider_keys;
 use crate::process::WITHHELD;
 use crate::providers::{Model, PROVIDERS, ProviderSpec, RequestOptions};
@@ -157,7 +157,20 @@ fn restrict_tools(list: &mut Map<String, Value>, has: fn(&Builtin) -> bool) {
         "required": ["mcp", "allow"],
         "additionalProperties": false,
     });
-    list.insert("items".to_owned(), json!({ "anyOf": [names, entry, server] }));
+    let outputs = json!({
+        "type": "object",
+        "properties": {
+            (OUTPUT_KEY): {
+                "type": "array",
+                "description": "The names of outputs, and `nothing_to_do`.",
+                "items": { "type": "string" },
+                "uniqueItems": true,
+            },
+        },
+        "required": [OUTPUT_KEY],
+        "additionalProperties": false,
+    });
+    list.insert("items".to_owned(), json!({ "anyOf": [names, entry, server, outputs] }));
 }
 
 /// The first sentence of a tool's description.

@@ -29,6 +29,7 @@ pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
+use crate::outputs::{Accepted, Proposal};
 use crate::plan::Plan;
 use crate::providers::{ProviderErrorKind, Retry};
 use crate::tools::FileVersion;
@@ -118,6 +119,8 @@ events! {
     CheckFinished = "check_finished",
     /// The changes of the run in the workspace; just before the last line.
     WorkspaceChanged = "workspace_changed",
+    /// What the run proposes to do outside, all of it together; before the last line.
+    OutputsProposed = "outputs_proposed",
     /// An agent has ended; in its own journal, and a subagent's in its parent's as well.
     AgentFinished = "agent_finished",
     /// The run has ended; the last line.
@@ -158,6 +161,10 @@ pub struct RunStarted {
     /// any more. Empty without a key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// SHA-256 of the files that the job file names, by their paths from its folder, if the job has outputs: `publish` compares
+    /// them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub job_files: BTreeMap<String, String>,
     /// The job file's text: `job.yaml`.
     pub job_file: String,
     /// What runs: `plan.json`.
@@ -383,6 +390,9 @@ pub struct CallFinished {
     /// How the changes of a subagent with a workspace of its own came back into the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<MergedChanges>,
+    /// What the call proposed to do outside, if it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<Proposal>,
 }
 
 /// How the changes of a subagent with a workspace of its own came back into the workspace.
@@ -505,6 +515,14 @@ pub struct WorkspaceChanged {
     /// are removed. At most 100; folders end with `/`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
+}
+
+/// What the run proposes to do outside: what its agents proposed and no later call replaced. `outputs.json` has it, too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputsProposed {
+    /// The accepted outputs and, if there are none, why nothing is to be done.
+    #[serde(flatten)]
+    pub accepted: Accepted,
 }
 
 /// An agent has ended.

@@ -9,6 +9,7 @@ use super::{
     AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted,
     SubagentResult, Usage, WorkspaceChanged, summary_file,
 };
+use crate::outputs::Accepted;
 use crate::pricing;
 use crate::text::truncate;
 
@@ -33,6 +34,8 @@ pub struct RunModel {
     /// The changes of the run, if they are known.
     pub changed: Option<WorkspaceChanged>,
     end: Option<(Timestamp, RunFinished)>,
+    /// What the run proposes to do outside, if it has come to its end.
+    pub proposed: Option<Accepted>,
     /// What each agent has done, by its id. Subagents are known only if their events are applied, too.
     pub agents: BTreeMap<String, AgentModel>,
 }
@@ -95,6 +98,7 @@ impl RunModel {
                 self.parent = self.parent.take().filter(|end| !goes_on(end));
                 self.end = None;
                 self.changed = None;
+                self.proposed = None;
             }
             Event::LimitRaised(raised) => {
                 self.parent = None;
@@ -112,6 +116,7 @@ impl RunModel {
                 duration_ms: finished.duration_ms,
             }),
             Event::WorkspaceChanged(changed) => self.changed = Some(changed.clone()),
+            Event::OutputsProposed(proposed) => self.proposed = Some(proposed.accepted.clone()),
             Event::AgentFinished(finished) if finished.id == PARENT => self.parent = Some(finished.clone()),
             Event::AgentFinished(finished) => {
                 self.resumed_subagents.remove(&finished.id);
@@ -130,6 +135,17 @@ impl RunModel {
     /// The last end of each subagent, in the order of the calls. Each has a summary.
     pub fn summaries(&self) -> impl Iterator<Item = &AgentFinished> + Clone {
         self.order.iter().filter_map(|id| self.subagent_ends.get(id))
+    }
+
+    /// A copy with only what the run did outside of its conversations: its start, its changes, what it proposes.
+    #[must_use]
+    pub fn outside(&self) -> Self {
+        Self {
+            started: self.started.clone(),
+            changed: self.changed.clone(),
+            proposed: self.proposed.clone(),
+            ..Self::default()
+        }
     }
 
     /// The result of the run; `None` if it hasn't ended.
@@ -399,8 +415,15 @@ mod tests {
                     ..ToolResult::default()
                 };
                 let (tool, duration_ms) = ((*id).to_owned(), 1);
-                let ended =
-                    CallFinished { tool, result, duration_ms, file_version: None, no_result: None, merged: None };
+                let ended = CallFinished {
+                    tool,
+                    result,
+                    duration_ms,
+                    file_version: None,
+                    no_result: None,
+                    merged: None,
+                    proposal: None,
+                };
                 add(ended.into());
             }
         };

@@ -11,7 +11,9 @@ mod input;
 mod limit;
 mod mcp;
 mod model;
+mod outputs;
 mod prompt;
+mod size;
 mod tool;
 pub mod value;
 
@@ -38,11 +40,17 @@ pub use model::{
     MAX_FALLBACKS, MAX_STOP_CHARS, MAX_STOPS, MAX_TEMPERATURE, MAX_TOKENS, MODEL_PATTERN, ModelOptions, ModelSpec,
     ServiceTier, Thinking,
 };
+pub use outputs::{
+    COMMAND_SECONDS, JobOutput, JobOutputs, MAX_ENTRIES, MAX_OUTPUTS, NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputRules,
+    OutputTarget, PATCH_BYTES, PATCH_FILES, PublishedOutcome, REVIEW_COMMENTS, RULES_KEY, ReviewEvent, TextList,
+    is_output_name,
+};
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
-pub use tool::ToolEntry;
+pub use size::Size;
+pub use tool::{OUTPUT_KEY, ToolEntry};
 
 /// The rules for the form of a job, in addition to those for any YAML file.
-pub const RULES: &[Rule] = &[rule!(Error "bad-duration"), rule!(Error "bad-tool-entry")];
+pub const RULES: &[Rule] = &[rule!(Error "bad-duration"), rule!(Error "bad-size"), rule!(Error "bad-tool-entry")];
 
 /// The form of a job's or a subagent's name.
 pub const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9-]{0,63}$";
@@ -184,6 +192,10 @@ pub struct Job {
     /// The final answer as data: the parent gets a tool `submit_result` for it.
     pub result: Option<Returns>,
 
+    /// What agents may propose to do outside: comments, reviews, pull requests, labels. `legwork publish` does it after the
+    /// run. An agent gets the tools that it lists: `- { output: [NAME, ...] }`.
+    pub outputs: Option<Spanned<JobOutputs>>,
+
     /// How a conversation is compacted that outgrows its model's context window.
     #[serde(default)]
     #[schemars(extend("default" = "summary"))]
@@ -252,6 +264,11 @@ impl Job {
     /// The models of a declared agent.
     pub fn models_of<'a>(&'a self, agent: &Agent<'a>) -> impl Iterator<Item = AgentModel<'a>> {
         self.models(agent.max_tokens, agent.model)
+    }
+
+    /// The declared outputs, in the job's order.
+    pub fn outputs(&self) -> impl Iterator<Item = (&Spanned<String>, &JobOutput)> {
+        self.outputs.iter().flat_map(|outputs| &outputs.value.entries)
     }
 
     /// The entries of all agents for tool servers.

@@ -26,7 +26,12 @@ pub enum ToolEntry {
     },
     /// Tools of a tool server.
     Server(ServerEntry),
+    /// Outputs of the job, and `nothing_to_do`.
+    Outputs(Spanned<Vec<Spanned<String>>>),
 }
+
+/// The key of an entry that lists outputs.
+pub const OUTPUT_KEY: &str = "output";
 
 impl ToolEntry {
     /// The key that names a tool server.
@@ -38,6 +43,7 @@ impl ToolEntry {
             Self::Name(name) => name,
             Self::Options { name, .. } => &name.value,
             Self::Server(_) => Self::SERVER_KEY,
+            Self::Outputs(_) => OUTPUT_KEY,
         }
     }
 
@@ -46,6 +52,14 @@ impl ToolEntry {
         match self {
             Self::Server(entry) => Some(entry),
             _ => None,
+        }
+    }
+
+    /// The names of outputs, if it is such an entry.
+    pub fn outputs(&self) -> &[Spanned<String>] {
+        match self {
+            Self::Outputs(names) => &names.value,
+            _ => &[],
         }
     }
 }
@@ -76,6 +90,13 @@ impl<'de> Deserialize<'de> for ToolEntry {
                         entries.push((key, map.next_value::<Node>()?));
                     }
                     return server_entry(&entries);
+                }
+                if name.value == OUTPUT_KEY {
+                    let names = options.decode_nested().ok_or_else(|| malformed("this entry lists no outputs"))?;
+                    return match map.next_key::<Spanned<String>>()? {
+                        None => Ok(ToolEntry::Outputs(names)),
+                        Some(_) => Err(malformed("this entry names more than outputs")),
+                    };
                 }
                 match map.next_key::<Spanned<String>>()? {
                     None => Ok(ToolEntry::Options { name, options }),

@@ -67,6 +67,14 @@ pub(super) fn split_seal(body: &str) -> Option<(&str, &str)> {
     body.strip_suffix('"')?.rsplit_once(SEAL_FIELD)
 }
 
+/// The checksum of the last line at the end of a journal; `None` if that line is incomplete.
+pub fn last_checksum(tail: &[u8]) -> Option<String> {
+    let lines = tail.strip_suffix(b"\n")?;
+    let start = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = std::str::from_utf8(&lines[start..]).ok()?;
+    split_checksum(line).map(|(_, sum)| sum.to_owned())
+}
+
 pub(super) fn checksum(previous_sum: &str, line: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(previous_sum);

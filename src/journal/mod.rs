@@ -13,7 +13,7 @@ mod writer;
 
 pub use self::fault_injection::{Fault, FaultInjection};
 pub(crate) use self::line_format::RunSealer;
-pub use self::line_format::journal_file;
+pub use self::line_format::{journal_file, last_checksum};
 pub use self::reader::{JournalError, JournalReader};
 pub use self::seal::RecordKey;
 pub(crate) use self::seal::{RunDigests, is_same_mac};

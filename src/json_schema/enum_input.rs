@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::keywords::{for_each_subschema, subschemas};
 
-/// The input that the text of an `enum` names: `{{ inputs.NAME }}` and nothing else.
-pub(super) fn named_input(text: &str) -> Option<&str> {
+/// The input that a text names: `{{ inputs.NAME }}` and nothing else.
+pub fn named_input(text: &str) -> Option<&str> {
     let inside = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     // Signs that trim blanks change nothing here.
     let inside = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();

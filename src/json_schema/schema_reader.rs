@@ -84,6 +84,13 @@ impl<'a> SchemaReader<'a> {
         self.document(node, Some(path.to_owned())).map(Rc::new).ok_or(None)
     }
 
+    /// The files that were read, by their paths from the job's folder.
+    pub fn read_files(&self) -> Vec<(String, Arc<Source>)> {
+        let source = |document: &SchemaDocument| Arc::clone(&document.node.place().source);
+        let read = self.files.iter().filter_map(|(path, read)| Some((path.clone(), source(read.as_ref().ok()?))));
+        read.collect()
+    }
+
     /// The paths of the files that were named, from the job's folder.
     pub fn paths(&self) -> Vec<String> {
         self.files.keys().cloned().collect()

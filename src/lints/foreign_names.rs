@@ -9,6 +9,10 @@ type ForeignNames = (&'static str, &'static [&'static str]);
 
 /// The keys.
 const KEYS: &[ForeignNames] = &[
+    (
+        "what a run proposes to a forge is declared under `outputs`: `outputs: { comment: {} }`",
+        &["safeoutputs", "pullrequest", "createpullrequest", "addcomment", "createissue", "addlabels"],
+    ),
     // Models and providers.
     (
         "this option doesn't exist: the provider's default is used; remove it",
@@ -256,13 +260,8 @@ const KEYS: &[ForeignNames] = &[
             "slack",
             "email",
             "webhook",
-            "safeoutputs",
-            "outputs",
             "threatdetection",
             "commit",
-            "pullrequest",
-            "createpullrequest",
-            "addcomment",
         ],
     ),
     (
@@ -700,8 +699,12 @@ const TOOLS: &[ForeignNames] = &[
         ],
     ),
     (
-        "nothing is published by a job: let it return data (`result: { schema: ... }`)",
-        &["safeoutputs", "sendemail", "sendslack", "email", "createissue", "createpullrequest", "addcomment"],
+        "what a run proposes to a forge is declared under `outputs`, and agents list it: `- { output: [comment] }`",
+        &["safeoutputs", "createissue", "createpullrequest", "addcomment", "addlabels", "comment", "issue"],
+    ),
+    (
+        "declare an output of the kind `command`, and list it: `- { output: [notify] }`",
+        &["sendemail", "sendslack", "email"],
     ),
     (
         "files are deleted, moved and copied by commands: use `bash`",

@@ -23,6 +23,7 @@ mod models;
 mod name_syntax;
 mod not_templates;
 mod numeric_underscores;
+mod outputs;
 mod protected_paths;
 mod ranges;
 mod script;
@@ -70,6 +71,7 @@ pub static LINTS: &[Lint] = &[
     model_options::LINT,
     default_render::LINT,
     tools::LINT,
+    outputs::LINT,
     tool_servers::LINT,
     ranges::LINT,
     env::LINT,
@@ -164,7 +166,8 @@ pub fn check_in(
     let (mut prompts, found) = Prompts::load(&job, &root, folder);
     let mut semantic = found;
     let schemas = Schemas::load(&job, folder, &prompts.variables, &mut semantic);
-    schemas.used_inputs().for_each(|name| prompts.templates.used_inputs.add(&name));
+    let of_outputs = outputs::used_inputs(&job).into_iter();
+    schemas.used_inputs().chain(of_outputs).for_each(|name| prompts.templates.used_inputs.add(&name));
     // An untrusted job may not read commits, which is reported, and git isn't started for it.
     let untrusted_workspace = workspace
         .filter(|_| origin == JobTrust::Untrusted)

@@ -39,7 +39,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
                 findings.push(finding.help("only the parent can delegate; remove it"));
             }
             let options = match &entry.value {
-                ToolEntry::Name(_) | ToolEntry::Server(_) => None,
+                ToolEntry::Name(_) | ToolEntry::Server(_) | ToolEntry::Outputs(_) => None,
                 ToolEntry::Options { options, .. } => Some(options),
             };
             findings.extend((tool.parse_options)(options).findings);
@@ -59,14 +59,14 @@ fn builtin(entry: &Spanned<ToolEntry>) -> Option<&'static Builtin> {
     tools::builtin(entry.value.name())
 }
 
-/// Whether an entry names a built-in tool, or is for a tool server.
+/// Whether an entry names a built-in tool, or is for a tool server or outputs.
 fn is_known(entry: &Spanned<ToolEntry>) -> bool {
-    builtin(entry).is_some() || entry.value.server().is_some()
+    builtin(entry).is_some() || matches!(entry.value, ToolEntry::Server(_) | ToolEntry::Outputs(_))
 }
 
 fn name_node(entry: &Spanned<ToolEntry>) -> &Node {
     match &entry.value {
-        ToolEntry::Name(_) | ToolEntry::Server(_) => &entry.node,
+        ToolEntry::Name(_) | ToolEntry::Server(_) | ToolEntry::Outputs(_) => &entry.node,
         ToolEntry::Options { name, .. } => &name.node,
     }
 }

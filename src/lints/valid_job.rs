@@ -1,9 +1,11 @@
 //! A job without errors, with its prompts and schemas.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::context_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
@@ -12,6 +14,7 @@ use crate::json_schema::{SchemaReader, enum_inputs};
 use crate::mcp::ToolLock;
 use crate::providers::user_servers::UserServers;
 use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, TextRole, ValueType};
+use crate::text::hex;
 use crate::yaml::{Node, Spanned};
 
 use super::key_aliases;
@@ -48,6 +51,14 @@ impl ValidJob {
     /// The job's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// SHA-256 of the files that the job file names, by their paths from its folder: prompts, what they include, and schemas.
+    pub fn file_digests(&self) -> BTreeMap<String, String> {
+        let templates = self.prompts.templates.files().zip(self.prompts.templates.sources());
+        let schemas = self.schemas.read.iter().map(|(path, source)| (path.as_str(), source));
+        let digest = |source: &Arc<Source>| hex(&Sha256::digest(source.text.as_bytes()));
+        templates.chain(schemas).map(|(path, source)| (path.to_owned(), digest(source))).collect()
     }
 
     /// The job as written in the file.
@@ -175,10 +186,14 @@ pub struct Schemas {
     pub result: Option<Value>,
     /// The schemas of subagents' results, by name.
     pub returns: IndexMap<String, Value>,
+    /// The schemas of outputs' data, by name.
+    pub outputs: IndexMap<String, Value>,
     /// The paths of their files from the job's folder.
     pub files: Vec<String>,
     /// The contents of their files.
     pub sources: Vec<Arc<Source>>,
+    /// The same by the paths from the job's folder.
+    read: Vec<(String, Arc<Source>)>,
 }
 
 impl Schemas {
@@ -195,12 +210,17 @@ impl Schemas {
             Some((name.value.clone(), reader.read(&subagent.returns.as_ref()?.schema)?))
         });
         let returns = returns.collect();
+        let outputs = job
+            .outputs()
+            .filter_map(|(name, output)| Some((name.value.clone(), reader.read(output.schema.as_ref()?)?)));
+        let outputs = outputs.collect();
         findings.append(&mut reader.findings);
-        Self { result, returns, files: reader.paths(), sources: reader.sources }
+        Self { result, returns, outputs, files: reader.paths(), read: reader.read_files(), sources: reader.sources }
     }
 
     /// The inputs that their enums take values from.
     pub(super) fn used_inputs(&self) -> impl Iterator<Item = String> {
-        self.result.iter().chain(self.returns.values()).flat_map(enum_inputs)
+        let schemas = self.result.iter().chain(self.returns.values()).chain(self.outputs.values());
+        schemas.flat_map(enum_inputs)
     }
 }

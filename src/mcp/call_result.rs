@@ -28,7 +28,7 @@ pub(super) fn to_output(result: CallToolResult, media: MediaSupport) -> Result<T
     }
     parts.retain(|part| !part.is_empty());
     let text = if parts.is_empty() { "(no output)".to_owned() } else { parts.join("\n\n") };
-    if is_error { Err(ToolError(text)) } else { Ok(ToolOutput { text, attachments }) }
+    if is_error { Err(ToolError(text)) } else { Ok(ToolOutput { text, attachments, ..ToolOutput::default() }) }
 }
 
 /// Whether a text says what the data says: the same JSON, or its only value, as the official SDK for Python wraps a text.

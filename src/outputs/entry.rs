@@ -32,6 +32,16 @@ pub struct Entry {
     pub call_id: String,
 }
 
+/// What a call proposed, as its event has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Proposal {
+    /// An output that was accepted.
+    Accepted(Box<Entry>),
+    /// That there is nothing to do, and why.
+    NothingToDo(String),
+}
+
 /// Whether a text can be a key: 1 to [`MAX_KEY`] of `A-Za-z0-9._/-`.
 pub fn is_key(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);

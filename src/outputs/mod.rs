@@ -4,15 +4,19 @@
 //! accepted call is an [`Entry`]. A later process checks all of it again and applies it, with the policy of the job file in its own
 //! checkout.
 
+mod check;
 mod entry;
 mod output;
 mod outputs_file;
+mod proposals;
 mod trigger;
 pub mod trigger_event;
 
-pub use entry::{Entry, MAX_KEY, is_key};
+pub use check::{Checked, Checker, nothing_to_do_schema};
+pub use entry::{Entry, MAX_KEY, Proposal, is_key};
 pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
 pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
+pub use proposals::{Accepted, Proposals, Request};
 pub use trigger::{Branch, Forge, Subject, Trigger};
 pub use trigger_event::{TriggerError, TriggerQuery};
 
@@ -22,3 +26,11 @@ pub const MAX_BODY_CHARS: usize = 60_000;
 pub const MAX_LINKS: usize = 50;
 /// The longest title with its prefix, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
+
+/// The environment variables that hold a forge's token. No command of a job gets them.
+pub const FORGE_TOKENS: &[&str] = &["GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN"];
+
+/// Whether an environment variable holds a forge's token.
+pub fn is_forge_token(variable: &str) -> bool {
+    FORGE_TOKENS.contains(&variable)
+}

@@ -35,6 +35,21 @@ pub struct Rules {
     pub required: bool,
 }
 
+impl Rules {
+    /// What the model should know about texts before it writes them.
+    pub fn describe(&self) -> String {
+        let list = |items: &[String], none: &str, some: &str| match items {
+            [] => none.to_owned(),
+            items => format!("{some} {}", items.join(", ")),
+        };
+        format!(
+            " Texts are Markdown without HTML and images, {}, and {}; code spans and blocks may have anything.",
+            list(&self.links, "with links only to this repository", "with links only to this repository and"),
+            list(&self.mentions, "without mentions (@name)", "with mentions only of"),
+        )
+    }
+}
+
 /// One output of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Output {
@@ -166,16 +181,13 @@ pub struct PatchRules {
     pub max_files: u32,
     /// The longest patch in bytes.
     pub max_bytes: u64,
-    /// Whether binary files may change.
-    #[serde(default)]
-    pub binary: bool,
     /// Paths that are protected by default and may change, as in the job's `allow_changes`.
     #[serde(default)]
     pub allow_changes: Vec<String>,
 }
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $has_target:literal, $has_patch:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, $has_target:literal, $has_patch:literal, $keys:expr;)*) => {
         /// The name of a kind of outputs.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         pub enum KindName {
@@ -191,9 +203,19 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name,)* }
             }
 
+            /// The kind with this name.
+            pub fn named(name: &str) -> Option<Self> {
+                KINDS.iter().find(|kind| kind.name() == name).copied()
+            }
+
             /// Whether such an output is for an issue or a pull request.
             pub fn has_target(self) -> bool {
                 match self { $(Self::$variant => $has_target,)* }
+            }
+
+            /// The keys that a job can give it, in addition to `kind`, `max` and `on`.
+            pub fn keys(self) -> &'static [&'static str] {
+                match self { $(Self::$variant => $keys,)* }
             }
 
             /// Whether it is the run's own changes.
@@ -213,23 +235,23 @@ macro_rules! kinds {
 
 kinds! {
     /// A comment on an issue or a pull request.
-    Comment = "comment", true, false;
+    Comment = "comment", true, false, &["target", "update", "closes"];
     /// A review of a pull request.
-    Review = "review", true, false;
+    Review = "review", true, false, &["target", "max_comments", "event"];
     /// A pull request with the run's changes.
-    PullRequest = "pull_request", false, true;
+    PullRequest = "pull_request", false, true, &["title_prefix", "labels", "draft", "update", "closes", "paths", "max_files", "max_bytes"];
     /// A commit with the run's changes on the trigger's branch.
-    Push = "push", false, true;
+    Push = "push", false, true, &["paths", "max_files", "max_bytes"];
     /// A new issue.
-    Issue = "issue", false, false;
+    Issue = "issue", false, false, &["title_prefix", "labels", "choose"];
     /// Labels that are added and removed.
-    Labels = "labels", true, false;
+    Labels = "labels", true, false, &["target", "add", "remove"];
     /// The end of an issue.
-    Close = "close", true, false;
+    Close = "close", true, false, &["target"];
     /// A check run.
-    Check = "check", false, false;
+    Check = "check", false, false, &["name"];
     /// A command of the job.
-    Command = "command", false, false;
+    Command = "command", false, false, &["run", "schema", "env", "repeatable", "timeout"];
 }
 
 impl Kind {

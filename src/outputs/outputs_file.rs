@@ -20,9 +20,6 @@ pub struct OutputsFile {
     pub run_id: String,
     /// The job's name.
     pub job: String,
-    /// The row's id, if the run is a row of a map.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub row: Option<String>,
     /// SHA-256 of the job file, in hexadecimal digits.
     pub job_sha256: String,
     /// SHA-256 of the files that the job file names, by their paths from the job file's folder.
@@ -61,6 +58,6 @@ pub struct Patch {
 pub struct PatchFile {
     /// Its path from the workspace.
     pub path: String,
-    /// What happened to it: `created`, `modified`, `deleted`.
+    /// What happened to it: `added`, `modified`, `deleted`.
     pub change: String,
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::resolve_inputs::{self, ResolvedInputs};
 use super::{
     FORMAT, FallbackModel, InputValues, Plan, PlannedAgent, PlannedCheck, PlannedLimits, SecretInputs, checks,
-    default_prompts,
+    default_prompts, outputs,
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
@@ -17,6 +17,7 @@ use crate::job::{
 use crate::json_schema::{enum_inputs, with_enum_values};
 use crate::lints::{ValidJob, resolve};
 use crate::mcp::{ServerGrant, ServerSpec};
+use crate::outputs::Trigger;
 use crate::providers::Model;
 use crate::template::{Engine, Template};
 use crate::tools::{TOOLS, ToolGrant};
@@ -39,6 +40,8 @@ pub struct RunContext {
     pub run_date: String,
     /// A model that replaces that of every agent.
     pub model_override: Option<Model>,
+    /// What started the run on a forge, if anything is known about it.
+    pub trigger: Option<Trigger>,
 }
 
 impl Plan {
@@ -63,7 +66,11 @@ impl Plan {
         let parent = builder.parent();
         let subagents = builder.subagents(parent.as_ref());
         let checks = builder.checks();
-        let findings = builder.findings;
+        let mut findings = builder.findings;
+        let outputs = outputs::resolve(job, &values.plain, context.trigger.clone()).unwrap_or_else(|found| {
+            findings.extend(found);
+            None
+        });
         let declared = job.job();
         let env: IndexSet<String> = declared.env.iter().map(|name| name.value.clone()).collect();
         match parent {
@@ -86,6 +93,7 @@ impl Plan {
                     git: declared.git,
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
                     allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
+                    outputs,
                     checks,
                     repairs: job::value_or(declared.repairs.as_ref(), 0),
                     compaction: declared.compaction,
@@ -223,15 +231,17 @@ impl PlanBuilder<'_> {
         let grant = |entry: &Spanned<ToolEntry>| match &entry.value {
             ToolEntry::Name(name) => grant(name, None),
             ToolEntry::Options { name, options } => grant(&name.value, Some(options)),
-            ToolEntry::Server(_) => None,
+            ToolEntry::Server(_) | ToolEntry::Outputs(_) => None,
         };
+        let outputs = declared.tools.iter().flat_map(|entry| entry.value.outputs()).map(|name| name.value.clone());
+        let outputs: Vec<String> = outputs.collect();
         let tools: Vec<ToolGrant> = declared.tools.iter().filter_map(grant).collect();
         let granted = declared.tools.iter().filter_map(|entry| entry.value.server()).map(|entry| ServerGrant {
             server: entry.server.value.clone(),
             allow: entry.allow.value.iter().map(|tool| tool.value.clone()).collect(),
         });
         let mcp: Vec<ServerGrant> = granted.filter(|grant| !grant.allow.is_empty()).collect();
-        let has_tools = !tools.is_empty() || !mcp.is_empty();
+        let has_tools = !tools.is_empty() || !mcp.is_empty() || !outputs.is_empty();
         let workspace = &self.context.workspace;
         let access = declared.workspace.map_or(SubagentWorkspace::Shared, |access| access.value);
         let system = match (system, declared.name) {
@@ -252,6 +262,7 @@ impl PlanBuilder<'_> {
             prompt: None,
             tools,
             mcp,
+            outputs,
             max_turns: job::value_or(declared.max_turns, default_turns),
             workspace: access,
             returns,
@@ -285,6 +296,7 @@ impl PlanBuilder<'_> {
             prompt: None,
             tools,
             mcp: parent.mcp.clone(),
+            outputs: Vec::new(),
             max_turns: SUBAGENT_TURNS,
             max_tokens: self.max_tokens(None, None, parent.model.default_max_tokens(SUBAGENT_TOKENS)),
             workspace: SubagentWorkspace::Shared,

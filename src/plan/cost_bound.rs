@@ -105,6 +105,7 @@ mod tests {
             run_id: String::new(),
             run_date: String::new(),
             model_override: None,
+            trigger: None,
         };
         let (plan, _) = Plan::new(&job, &InputValues::default(), &facts).unwrap();
         plan.cost_bound(&Prices::new(), "2026-11-21T23:30:00Z".parse().unwrap())
@@ -137,6 +138,7 @@ mod tests {
             run_id: String::new(),
             run_date: String::new(),
             model_override: None,
+            trigger: None,
         };
         let plan = Plan::new(&job, &InputValues::default(), &facts).unwrap().0;
         let most = plan.cost_bound(&Prices::new(), "2026-11-21T00:00:00Z".parse().unwrap());

@@ -13,6 +13,7 @@ pub const RULES: &[Rule] = &[
     rule!(Error "unreadable-input"),
     rule!(Error "unknown-input"),
     rule!(Error "missing-input"),
+    rule!(Error "missing-trigger"),
     rule!(Error "bad-input"),
     rule!(Error "duplicate-input"),
 ];

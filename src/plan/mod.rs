@@ -8,12 +8,15 @@ pub mod diff;
 mod input_attachments;
 mod input_values;
 mod limit_overrides;
+mod outputs;
 mod resolve_inputs;
 mod row;
 mod shared_prefixes;
 mod system_prompt;
 #[cfg(test)]
 mod tests;
+
+use std::sync::Arc;
 
 use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
@@ -23,13 +26,16 @@ use serde_json::Value;
 use crate::context_files::AgentFiles;
 use crate::diagnostic::Rule;
 use crate::job::{
-    Compaction, GitAccess, Keep, Network, SERVER_SEPARATOR, SubagentWorkspace, allows_model_name, model_tool_names,
+    Compaction, GitAccess, Keep, NOTHING_TO_DO, Network, SERVER_SEPARATOR, SubagentWorkspace, allows_model_name,
+    model_tool_names,
 };
 use crate::lints;
 use crate::mcp::{MAX_TOOLS, ServerGrant, ServerSpec, StartError, ToolDefinitions};
 use crate::message::ToolCall;
+use crate::outputs::{Outputs, Proposals};
 use crate::providers::Model;
 use crate::redaction::Redactor;
+use crate::tools::output::{NothingToDo, OutputTool};
 use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
@@ -41,6 +47,7 @@ pub use cost_bound::CostBound;
 pub use input_attachments::InputAttachment;
 pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, SecretInputs, ValueSource};
 pub use limit_overrides::LimitOverrideError;
+pub use outputs::{check_trigger, resolve as resolve_outputs};
 pub use row::{Cell, CellValue, Row};
 pub use shared_prefixes::SharedPrefixes;
 
@@ -100,6 +107,9 @@ pub struct Plan {
     /// Paths from the workspace that tools may change although they are protected by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_changes: Vec<String>,
+    /// What agents may propose to do outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<Outputs>,
     /// Commands that must pass after the parent's last answer, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<PlannedCheck>,
@@ -154,7 +164,8 @@ impl Plan {
         let is_of_server = || self.has_server_tool(planned, &call.tool);
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
         let is_skill = !planned.skills.is_empty() && call.tool == SkillTool::NAME;
-        !is_granted && !is_its_result && !is_skill && !is_of_server()
+        let is_output = planned.outputs.contains(&call.tool);
+        !is_granted && !is_its_result && !is_skill && !is_output && !is_of_server()
     }
 
     /// Whether an agent has a tool of a server. If the tools of the server aren't known, it has all that it lists.
@@ -230,7 +241,7 @@ impl Plan {
 
     /// An agent with more tools than providers accept in one request.
     pub fn too_many_tools(&self) -> Option<StartError> {
-        let count = |agent: &PlannedAgent| agent.tools.len() + self.server_tools(agent).len();
+        let count = |agent: &PlannedAgent| agent.tools.len() + agent.outputs.len() + self.server_tools(agent).len();
         let agent = self.agents().find(|agent| !agent.mcp.is_empty() && count(agent) > MAX_TOOLS)?;
         let size =
             |grant: &&ServerGrant| self.mcp.get(&grant.server).and_then(|server| Some(server.tools.as_ref()?.len()));
@@ -293,7 +304,29 @@ impl Plan {
         Some(skills.collect::<Vec<_>>()).filter(|skills| !skills.is_empty()).map(SkillTool::new)
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill` and `submit_result`.
+    /// The tools with which an agent proposes outputs.
+    ///
+    /// # Errors
+    /// The schema of a command's data is invalid. A plan that was made from a job has valid ones.
+    pub fn output_tools(
+        &self,
+        agent: &PlannedAgent,
+        id: &str,
+        proposals: &Arc<Proposals>,
+    ) -> Result<Vec<Box<dyn Tool>>, String> {
+        let mut tools: Vec<Box<dyn Tool>> = Vec::new();
+        for name in &agent.outputs {
+            if name == NOTHING_TO_DO {
+                tools.push(Box::new(NothingToDo::new(proposals)));
+            } else if let Some(tool) = OutputTool::new(name, id, proposals)? {
+                tools.push(Box::new(tool));
+            }
+        }
+        Ok(tools)
+    }
+
+    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill`, `submit_result` and
+    /// outputs.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -309,6 +342,10 @@ impl Plan {
         tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
+        if let Some(outputs) = &self.outputs {
+            let proposals = Arc::new(Proposals::new(Arc::new(outputs.clone())));
+            tools.extend(self.output_tools(agent, "", &proposals)?);
+        }
         Ok(tools.iter().map(|tool| ToolSpec::with_git_rules(tool.as_ref(), Some(self.git))).collect())
     }
 
@@ -372,6 +409,9 @@ pub struct PlannedAgent {
     /// The tools of servers that it can use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<ServerGrant>,
+    /// The outputs that it can propose, by name, and `nothing_to_do`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
     /// The greatest number of turns, at least 1.
     pub max_turns: u32,
     /// The greatest number of output tokens of one reply.

@@ -17,6 +17,7 @@ fn facts() -> RunContext {
         run_id: "<run.id>".to_owned(),
         run_date: "<run.date>".to_owned(),
         model_override: None,
+        trigger: None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::files::{BASELINE_FILE, JOB_FILE, PATCH_FILE, PLAN_FILE, REPORT_FILE, RESULT_FILE, TRANSCRIPT_FILE};
 use super::recorder::{ExistingFile, Recorder};
-use crate::event::{PARENT, RunResult, WorkspaceChanged};
+use crate::event::{PARENT, RunModel, RunResult, WorkspaceChanged};
 use crate::journal::journal_file;
 use crate::plan::Plan;
 use crate::workspace::new_file::NewFile;
@@ -46,7 +46,7 @@ impl Recorder {
         self: &Arc<Self>,
         plan: &Plan,
         result: &RunResult,
-        changed: Option<&WorkspaceChanged>,
+        model: &RunModel,
         keep_journals: bool,
         write_reports: WriteReports,
     ) -> io::Result<()> {
@@ -54,15 +54,15 @@ impl Recorder {
         let file = match &self.slot {
             // Other rows of the map continue meanwhile.
             Some(_) => {
-                let (recorder, plan, result, changed) =
-                    (Arc::clone(self), plan.clone(), result.clone(), changed.cloned());
-                let write = move || recorder.write_derived_files(&plan, &result, changed.as_ref(), write_reports);
+                let (recorder, plan, result) = (Arc::clone(self), plan.clone(), result.clone());
+                let model = model.outside();
+                let write = move || recorder.write_derived_files(&plan, &result, &model, write_reports);
                 tokio::task::spawn_blocking(write).await.map_err(io::Error::other)??
             }
             // The disk takes the journal meanwhile.
             None => {
                 let flushed = self.flush_in_background(PARENT, std::mem::take(&mut request));
-                let written = self.write_derived_files(plan, result, changed, write_reports);
+                let written = self.write_derived_files(plan, result, model, write_reports);
                 flushed.await?;
                 written?
             }
@@ -96,11 +96,12 @@ impl Recorder {
         &self,
         plan: &Plan,
         result: &RunResult,
-        changed: Option<&WorkspaceChanged>,
+        model: &RunModel,
         write_reports: WriteReports,
     ) -> io::Result<NewFile> {
         let write_files = || {
-            self.make_patch(changed)?;
+            self.make_patch(model.changed.as_ref())?;
+            self.make_outputs(model)?;
             write_reports(self, plan, Some(result))?;
             self.write_temporary(RESULT_FILE, |out| write_result_json(result, out))
         };

@@ -66,6 +66,7 @@ impl Recorder {
         let shown = result.clone().or_else(from_file);
         files.extend(write_reports(&recorder, &started.plan, shown.as_ref()).map_err(failed)?);
         if let Some(result) = &result {
+            files.extend(recorder.make_outputs(&summary).map_err(failed)?);
             files.push(recorder.make_result(result).map_err(failed)?);
             recorder.remove_run_files(result);
         }

@@ -56,6 +56,7 @@ impl Replay {
                 false => run_date(self.started_at()),
             },
             model_override: model_override(&started.job_file, recorded, &user_config.servers),
+            trigger: recorded.outputs.as_ref().and_then(|outputs| outputs.trigger.clone()),
         };
         let with_replay_help = |finding: Diagnostic| match finding.code {
             "missing-input" => finding.help("add a default: the record has no value for this input"),

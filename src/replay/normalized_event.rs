@@ -50,7 +50,8 @@ fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> 
             | Event::Resumed(_)
             | Event::RequestInterrupted(_)
             | Event::RunFinished(_)
-            | Event::WorkspaceChanged(_) => continue,
+            | Event::WorkspaceChanged(_)
+            | Event::OutputsProposed(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
                     resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);
@@ -148,8 +149,16 @@ mod tests {
     fn answered(call_id: &str) -> Event {
         let result =
             ToolResult { call_id: call_id.to_owned(), text: String::new(), is_error: false, ..ToolResult::default() };
-        CallFinished { tool: "task".into(), result, duration_ms: 1, file_version: None, no_result: None, merged: None }
-            .into()
+        CallFinished {
+            tool: "task".into(),
+            result,
+            duration_ms: 1,
+            file_version: None,
+            no_result: None,
+            merged: None,
+            proposal: None,
+        }
+        .into()
     }
 
     fn ended(id: &str, outcome: Outcome) -> Event {

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::git::GitProgram;
 use crate::job::Network;
 use crate::lints::{CostTracking, UserConfig, ValidJob};
+use crate::outputs::Trigger;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
 use crate::providers::{Model, ProviderError, ProviderErrorKind};
 
@@ -38,6 +39,8 @@ pub struct CheckedJob {
     pub git: Option<GitProgram>,
     /// Whether no run uses a network.
     pub offline: bool,
+    /// What started the runs on a forge, if anything is known about it.
+    pub trigger: Option<Trigger>,
 }
 
 /// What distinguishes a run from others of the same job and inputs.
@@ -52,6 +55,11 @@ pub struct RunIdentity<'a> {
 }
 
 impl CheckedJob {
+    /// SHA-256 of the files that the job file names, if it has outputs: `publish` compares them with those of its checkout.
+    pub fn job_file_digests(&self) -> BTreeMap<String, String> {
+        if self.job.job().outputs.is_some() { self.job.file_digests() } else { BTreeMap::new() }
+    }
+
     /// The plan of a run, and the values of its secret inputs.
     ///
     /// # Errors
@@ -63,6 +71,7 @@ impl CheckedJob {
             run_id: run.run_id.to_owned(),
             run_date: run.run_date.to_owned(),
             model_override: self.model.clone(),
+            trigger: self.trigger.clone(),
         };
         let (mut plan, secrets) = Plan::new(&self.job, inputs, &context).map_err(Error::Invalid)?;
         plan.set_limits(&self.limits)?;

@@ -60,6 +60,7 @@ impl ConnectedJob<'_> {
             plan,
             secrets: self.secrets.clone(),
             job_file: &self.checked.source.text,
+            job_files: self.checked.job_file_digests(),
             scripts: self.scripts.clone(),
             options: self.options.clone(),
         };

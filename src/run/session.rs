@@ -23,15 +23,17 @@ use super::tool_servers::{self, StartContext};
 use crate::agent::{
     Agent, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
 };
+use crate::apply::check_patch;
 use crate::error::{Error, TakenOver};
 use crate::event::{
-    AgentFinished, ErrorInfo, Event, FORMAT, Outcome, PARENT, Resumed, RunFinished, RunModel, RunOptions, RunResult,
-    RunStarted, Sink, WorkspaceChanged,
+    AgentFinished, ErrorInfo, Event, FORMAT, Outcome, OutputsProposed, PARENT, Resumed, RunFinished, RunModel,
+    RunOptions, RunResult, RunStarted, Sink, WorkspaceChanged,
 };
 use crate::git::{GitProgram, head_commit};
 use crate::job::Keep;
 use crate::journal::Fault;
 use crate::mcp::Servers;
+use crate::outputs::Accepted;
 use crate::plan::Plan;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::{Model, Provider};
@@ -52,6 +54,8 @@ pub struct Prepared<'a> {
     pub secrets: RunSecrets,
     /// The job file, byte for byte. A resumed run uses the one in its record.
     pub job_file: &'a str,
+    /// SHA-256 of the files that it names, for a new run of a job with outputs.
+    pub job_files: BTreeMap<String, String>,
     /// What models of the plan answer from, if it isn't a provider that sends requests.
     pub scripts: Scripts,
     /// The options of the command line, as the journal records them.
@@ -363,6 +367,16 @@ impl Running<'_> {
             // If the journal can't be written, the next write reports it.
             let _ = sink.record(PARENT, changed.into());
         }
+        let (mut outcome, mut error) = (outcome, error);
+        if let Some(accepted) = run.accepted_outputs() {
+            if let Err(why) = check_proposed_patch(plan, &accepted, changed.as_ref())
+                && outcome == Outcome::Completed
+            {
+                let abort = RunAbort::patch_not_publishable(&why);
+                (outcome, error) = (abort.outcome, Some(abort.error_info()));
+            }
+            let _ = sink.record(PARENT, OutputsProposed { accepted }.into());
+        }
         let exit_code = outcome.exit_code(backends.signals.first());
         let last_line = sink.record(PARENT, RunFinished { outcome, exit_code, error }.into());
         let folder = &recorder.folder;
@@ -380,7 +394,8 @@ impl Running<'_> {
             // They are needed to resume the run.
             Keep::Never => !is_final(result.outcome),
         };
-        if let Err(failure) = recorder.finish(plan, &result, changed.as_ref(), keep, write_reports).await {
+        let model = sink.state().model.outside();
+        if let Err(failure) = recorder.finish(plan, &result, &model, keep, write_reports).await {
             if result.outcome != Outcome::EnvironmentFailed {
                 mark_record_failure(&mut result, &failure, folder);
             }
@@ -454,7 +469,7 @@ impl OpenRecord {
 
 /// The first event of this part of a run.
 fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], tier: Tier) -> Event {
-    let Prepared { plan, secrets, job_file, scripts, options } = prepared;
+    let Prepared { plan, secrets, job_file, job_files: digests_of_files, scripts, options } = prepared;
     let OpenRecord { recorder, before } = record;
     let (version, sandbox) = (env!("CARGO_PKG_VERSION").to_owned(), tier.to_string());
     let (workspace, commit) = (plan.workspace.clone(), head_commit(Path::new(&plan.workspace)));
@@ -474,6 +489,7 @@ fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], 
             folder,
             options,
             secrets: digests(&recorder.run_id),
+            job_files: digests_of_files.clone(),
             job_file: (*job_file).to_owned(),
             plan: Box::new(plan.clone()),
         }
@@ -492,6 +508,16 @@ fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], 
         }
         .into(),
     }
+}
+
+/// Checks the changes of a run once more, if it proposes to publish them: they may have changed since the call.
+fn check_proposed_patch(plan: &Plan, accepted: &Accepted, changed: Option<&WorkspaceChanged>) -> Result<(), String> {
+    let outputs = accepted.entries.iter().filter_map(|entry| plan.outputs.as_ref()?.allowed.get(&entry.name));
+    let mut rules = outputs.filter_map(|output| output.kind.patch_rules());
+    rules.try_for_each(|rules| match changed {
+        Some(changed) => check_patch(rules, changed),
+        None => Err("the changes of the run aren't known".to_owned()),
+    })
 }
 
 /// Starts the tool servers, before anything is spent.

@@ -6,6 +6,7 @@ mod file_tool;
 pub(crate) mod glob;
 mod grep;
 mod input;
+pub mod output;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod path_swap_race_tests;

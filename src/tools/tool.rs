@@ -14,6 +14,7 @@ use crate::attachment::{Attachment, MediaSupport};
 use crate::diagnostic::Diagnostic;
 use crate::job::GitAccess;
 use crate::message::ToolError;
+use crate::outputs::Proposal;
 use crate::process::spawn::EnvironmentError;
 use crate::process::{CallLimits, Environment};
 use crate::redaction::Redactor;
@@ -90,11 +91,13 @@ pub struct ToolOutput {
     pub text: String,
     /// Images and documents that follow it. The toolbox leaves out those that the model doesn't take.
     pub attachments: Vec<Attachment>,
+    /// What the call proposes to do outside.
+    pub proposal: Option<Proposal>,
 }
 
 impl From<String> for ToolOutput {
     fn from(text: String) -> Self {
-        Self { text, attachments: Vec::new() }
+        Self { text, ..Self::default() }
     }
 }
 

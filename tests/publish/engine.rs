@@ -46,7 +46,6 @@ impl Setup {
             format: 1,
             run_id: "20260101-a".to_owned(),
             job: "triage".to_owned(),
-            row: None,
             job_sha256: String::new(),
             files: BTreeMap::new(),
             journal_head: String::new(),
@@ -56,7 +55,6 @@ impl Setup {
             patch: None,
         };
         let submission = Submission {
-            row: None,
             folder: folder.path().to_owned(),
             outcome: Some(Outcome::Completed),
             started_at: Timestamp::UNIX_EPOCH,

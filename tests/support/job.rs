@@ -200,6 +200,7 @@ impl<'a> Job<'a> {
             limits: BTreeMap::new(),
             git: None,
             offline: false,
+            trigger: None,
         }
     }
 

@@ -76,6 +76,7 @@ impl OfflineEngine<'_> {
             set: case.missing_secrets.iter().map(|name| format!("{name}={}", placeholder_secret(name))).collect(),
             set_env: Vec::new(),
             inputs: case.inputs.clone(),
+            event: case.event.clone(),
             model: Some(format!("replay/{}", case.replies.display())),
             workspace: env.current_folder.clone(),
             out: runs.to_owned(),

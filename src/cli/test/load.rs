@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::discover::DiscoveredCase;
-use crate::cases::{self, Case, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
+use crate::cases::{self, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
 use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
@@ -72,6 +72,7 @@ impl CaseLoader {
             replies,
             reply_counts: script.unused(|_| 0).into_iter().map(|left| (left.agent, left.total)).collect(),
             inputs,
+            event: Some(folder.join(EVENT_FILE)).filter(|path| path.exists()),
             missing_secrets: secrets,
             env: job
                 .job()
@@ -165,6 +166,7 @@ impl CaseLoader {
             run_id: "<run.id>".to_owned(),
             run_date: "<run.date>".to_owned(),
             model_override: Some(model),
+            trigger: None,
         };
         Plan::new(job, &inputs, &context).map_err(|findings| self.findings.extend(findings)).ok()?;
         Some(secrets)

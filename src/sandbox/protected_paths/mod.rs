@@ -146,6 +146,11 @@ impl ProtectedPaths {
     }
 }
 
+/// The paths relative to the workspace that are protected by default.
+pub fn default_protected() -> impl Iterator<Item = &'static str> {
+    DEFAULT_PROTECTED.iter().copied()
+}
+
 /// Whether a path relative to the workspace may be protected by default.
 pub fn may_be_protected(path: &Path) -> bool {
     let path: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();

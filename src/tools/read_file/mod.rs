@@ -75,7 +75,7 @@ fn read(input: &ReadFileInput, call: &FileCall) -> Result<ToolOutput, ToolError>
         (&mut opened.file).take(attachment::MAX_BYTES).read_to_end(&mut start).map_err(failed)?;
         let attachment = Attachment::new(kind, start).map_err(refused)?;
         let text = format!("[`{shown}`: {}]", attachment.describe());
-        return Ok(ToolOutput { text, attachments: vec![attachment] });
+        return Ok(ToolOutput { text, attachments: vec![attachment], ..ToolOutput::default() });
     }
     if let Some(kind) = image_format(&start) {
         let size = opened.size;

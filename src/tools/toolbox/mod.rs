@@ -15,6 +15,7 @@ use crate::attachment::{Attachment, AttachmentTotals, MediaSupport};
 use crate::diagnostic::suggest_name;
 use crate::job::GitAccess;
 use crate::message::{ToolCall, ToolError, ToolResult};
+use crate::outputs::Proposal;
 pub use crate::process::CallLimits;
 use crate::process::Environment;
 use crate::process::spawn::EnvironmentError;
@@ -46,6 +47,8 @@ pub struct CallOutcome {
     pub result: ToolResult,
     /// The file that the agent has seen.
     pub file_version: Option<FileVersion>,
+    /// What the call proposes to do outside.
+    pub proposal: Option<Proposal>,
     /// Why the run must end, if it must.
     pub failure: Option<EnvironmentError>,
 }
@@ -158,7 +161,7 @@ impl Toolbox {
             Ok(output) => (output, false),
             Err(ToolError(text)) => (text.into(), true),
         };
-        let ToolOutput { mut text, mut attachments } = output;
+        let ToolOutput { mut text, mut attachments, proposal } = output;
         attachments.retain(|attachment| {
             let attached = self.attach(attachment);
             if let Err(why) = &attached {
@@ -175,6 +178,7 @@ impl Toolbox {
         CallOutcome {
             result: ToolResult { call_id: call.id.clone(), text, is_error, attachments },
             file_version: state.seen(),
+            proposal,
             failure: failure.into_inner().filter(EnvironmentError::ends_run).or_else(moved),
         }
     }

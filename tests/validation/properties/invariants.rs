@@ -117,6 +117,7 @@ fn check_plan(job: &ValidJob) {
         run_id: "<run.id>".to_owned(),
         run_date: "<run.date>".to_owned(),
         model_override: None,
+        trigger: None,
     };
     let plan =
         || Plan::new(job, &InputValues::default(), &facts).map(|(plan, _)| serde_json::to_string(&plan).expect("JSON"));

@@ -1,0 +1,241 @@
+//! Outputs: their kinds and keys, the lists that name inputs, and the agents that use them.
+
+use std::collections::HashSet;
+
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest_name};
+use crate::job::{
+    InputType, Job, JobOutput, MAX_OUTPUTS, NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputTarget, TextList, is_output_name,
+};
+use crate::json_schema::named_input;
+use crate::outputs::{KINDS, KindName, is_forge_token};
+use crate::tools::TOOLS;
+use crate::tools::skill::SkillTool;
+use crate::tools::submit_result::SubmitResult;
+use crate::yaml::Spanned;
+
+use super::{Lint, LintContext, join_names, listed_twice};
+
+/// Checks what a job may propose outside.
+pub(super) const LINT: Lint =
+    Lint { rules: &[rule!(Error "bad-output"), rule!(Error "unknown-output"), rule!(Warning "unused-output")], check };
+
+/// The name of the tool that replaces the value of `state`.
+const SET_STATE: &str = "set_state";
+
+fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    if let Some(outputs) = &job.outputs {
+        for (name, output) in job.outputs() {
+            check_name(name, findings);
+            check_output(job, name, output, findings);
+        }
+        if let Some((name, _)) = job.outputs().nth(MAX_OUTPUTS) {
+            findings.push(bad(name.place(), format!("a job can have at most {MAX_OUTPUTS} outputs")));
+        }
+        let rules = &outputs.value.rules;
+        for list in [&rules.mentions, &rules.links].into_iter().flatten() {
+            check_list(job, list, findings);
+        }
+        check_hosts(rules.links.as_ref(), findings);
+    }
+    check_lists(subject, findings);
+}
+
+fn bad(place: SourceSpan, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error("bad-output", place, message)
+}
+
+/// The inputs that outputs name.
+pub(super) fn used_inputs(job: &Job) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut add = |text: &str| names.extend(named_input(text).map(str::to_owned));
+    for (_, output) in job.outputs() {
+        let JobOutput { labels, choose, paths, add: added, remove, .. } = output;
+        for list in [labels, choose, paths, added, remove].into_iter().flatten() {
+            list.value.template().into_iter().for_each(&mut add);
+        }
+        if let Some(OutputTarget::Text(text)) = output.target.as_ref().map(|target| &target.value) {
+            add(text);
+        }
+    }
+    let rules = job.outputs.iter().map(|outputs| &outputs.value.rules);
+    for list in rules.flat_map(|rules| [&rules.mentions, &rules.links]).flatten() {
+        list.value.template().into_iter().for_each(&mut add);
+    }
+    names
+}
+
+fn check_name(name: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
+    let others = [SubmitResult::NAME, SkillTool::NAME, SET_STATE, NOTHING_TO_DO];
+    let is_tool = TOOLS.iter().map(|tool| tool.name).chain(others).any(|tool| tool == name.value);
+    if !is_output_name(&name.value) {
+        findings.push(bad(name.place(), format!("`{}` isn't a name of an output", name.value)).help(OUTPUT_NAME_FORM));
+    } else if is_tool {
+        let finding = bad(name.place(), format!("`{}` is the name of a tool", name.value));
+        findings.push(finding.help("give the output another name; `kind` says what it is"));
+    }
+}
+
+fn check_output(job: &Job, name: &Spanned<String>, output: &JobOutput, findings: &mut Vec<Diagnostic>) {
+    let Some(kind) = output.kind(&name.value) else {
+        let names = KINDS.iter().map(|kind| kind.name());
+        let near = suggest_name(&name.value, names.clone()).map(|near| format!(" Did you mean `{near}`?"));
+        let finding = bad(name.place(), format!("`{}` isn't a kind of output, and has no `kind`", name.value));
+        let help = format!("write `kind: KIND`, one of {}.{}", join_names(names), near.unwrap_or_default());
+        findings.push(finding.help(help));
+        return;
+    };
+    for key in output.own_keys().into_iter().filter(|key| !kind.keys().contains(key)) {
+        let message = format!("a `{}` has no key `{key}`", kind.name());
+        let known = join_names(["kind", "max", "on"].into_iter().chain(kind.keys().iter().copied()));
+        findings.push(bad(name.place(), message).help(format!("remove it; its keys are {known}")));
+    }
+    let JobOutput { labels, choose, paths, add, remove, .. } = output;
+    for list in [labels, choose, paths, add, remove].into_iter().flatten() {
+        check_list(job, list, findings);
+    }
+    if let Some(target) = &output.target {
+        check_target(job, target, findings);
+    }
+    check_kind(kind, name, output, findings);
+}
+
+/// What only one kind needs.
+fn check_kind(kind: KindName, name: &Spanned<String>, output: &JobOutput, findings: &mut Vec<Diagnostic>) {
+    let mut missing = |key: &str, help: &str| {
+        findings.push(bad(name.place(), format!("the {} `{}` has no `{key}`", kind.name(), name.value)).help(help));
+    };
+    match kind {
+        KindName::Command => {
+            if output.run.is_none() {
+                missing("run", "name the command: `run: ./notify.sh`");
+            }
+            if output.schema.is_none() {
+                missing("schema", "describe the data with a JSON Schema: `schema: { file: schemas/notify.json }`");
+            }
+        }
+        KindName::Labels if output.add.is_none() && output.remove.is_none() => {
+            missing("add", "list the labels: `add: [bug, question]`, `remove: [needs-triage]`");
+        }
+        _ => {}
+    }
+    for variable in output.env.iter().filter(|variable| is_forge_token(&variable.value)) {
+        let finding = bad(variable.place(), format!("a command never gets the forge's token, `{}`", variable.value));
+        findings.push(finding.help("remove it; for the forge there are the other kinds"));
+    }
+    if let Some(TextList::Items(globs)) = output.paths.as_ref().map(|paths| &paths.value) {
+        for glob in globs.iter().filter(|glob| globset::Glob::new(&glob.value).is_err() || glob.value.is_empty()) {
+            findings.push(bad(glob.place(), format!("`{}` isn't a glob", glob.value)).help("write it like `docs/**`"));
+        }
+    }
+}
+
+/// A list that is a template must be one list input that trusted people give.
+fn check_list(job: &Job, list: &Spanned<TextList>, findings: &mut Vec<Diagnostic>) {
+    match &list.value {
+        TextList::Items(items) => {
+            for item in items.iter().filter(|item| item.value.trim().is_empty()) {
+                findings.push(bad(item.place(), "this entry is empty").help("remove it"));
+            }
+        }
+        TextList::Template(text) => check_input(job, text, InputType::List, list.place(), findings),
+    }
+}
+
+fn check_target(job: &Job, target: &Spanned<OutputTarget>, findings: &mut Vec<Diagnostic>) {
+    let OutputTarget::Text(text) = &target.value else { return };
+    if matches!(text.as_str(), "trigger" | "any") {
+        return;
+    }
+    if !text.contains("{{") {
+        let finding = bad(target.place(), format!("`{text}` isn't a target"));
+        findings.push(finding.help("write `trigger`, `any`, a number, or `\"{{ inputs.NAME }}\"`"));
+        return;
+    }
+    check_input(job, text, InputType::Integer, target.place(), findings);
+}
+
+fn check_input(job: &Job, text: &str, kind: InputType, place: SourceSpan, findings: &mut Vec<Diagnostic>) {
+    let noun = if kind == InputType::List { "list" } else { "integer" };
+    let Some(name) = named_input(text) else {
+        let finding = bad(place, format!("expected one input of type `{noun}`: `\"{{{{ inputs.NAME }}}}\"`"));
+        findings
+            .push(finding.help("an output's list is fixed before the run: it takes one whole input, without filters"));
+        return;
+    };
+    let declared = job.inputs().find(|(declared, _)| declared.value == name);
+    let Some((_, input)) = declared else {
+        let near = suggest_name(name, job.inputs().map(|(name, _)| name.value.as_str()));
+        let help = near.map_or("declare it under `inputs`".to_owned(), |near| format!("did you mean `{near}`?"));
+        findings.push(bad(place, format!("the job has no input `{name}`")).help(help));
+        return;
+    };
+    if input.kind.value != kind {
+        let finding = bad(place, format!("the input `{name}` isn't of type `{noun}`"));
+        findings.push(finding.help(format!("declare it with `type: {noun}`")));
+    } else if input.is_untrusted() || input.is_secret() {
+        let finding = bad(
+            place,
+            format!(
+                "the input `{name}` can't decide what is published, because untrusted people write it, or it is secret"
+            ),
+        );
+        findings.push(finding.help("use another input, or a fixed list"));
+    }
+}
+
+/// Hosts are names, without a scheme and a path.
+fn check_hosts(links: Option<&Spanned<TextList>>, findings: &mut Vec<Diagnostic>) {
+    let Some(TextList::Items(hosts)) = links.map(|links| &links.value) else { return };
+    let is_host = |host: &str| {
+        let host = host.strip_prefix("*.").unwrap_or(host);
+        host.contains('.') && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:".contains(&byte))
+    };
+    for host in hosts.iter().filter(|host| !is_host(&host.value)) {
+        let finding = bad(host.place(), format!("`{}` isn't a host", host.value));
+        findings.push(finding.help("write the name alone, such as `docs.example.org` or `*.example.org`"));
+    }
+}
+
+/// The agents' lists name outputs that exist, and every output is in one.
+fn check_lists(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
+    let job = subject.job;
+    let mut used: HashSet<&str> = HashSet::new();
+    for agent in job.agents() {
+        let mut listed: Vec<&Spanned<String>> = Vec::new();
+        for name in agent.tools.iter().flat_map(|entry| entry.value.outputs()) {
+            used.insert(&name.value);
+            if let Some(first) = listed.iter().find(|other| other.value == name.value) {
+                findings.push(listed_twice(
+                    Severity::Error,
+                    "duplicate-tool",
+                    &name.value,
+                    name.place(),
+                    first.place(),
+                ));
+            }
+            listed.push(name);
+            let is_known = name.value == NOTHING_TO_DO && job.outputs.is_some()
+                || job.outputs().any(|(known, _)| known.value == name.value);
+            if !is_known {
+                let known = || job.outputs().map(|(known, _)| known.value.as_str()).chain([NOTHING_TO_DO]);
+                let near = suggest_name(&name.value, known());
+                let help = match near {
+                    _ if job.outputs.is_none() => "declare it under `outputs`".to_owned(),
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the outputs are {}", join_names(known())),
+                };
+                let message = format!("the job has no output `{}`", name.value);
+                findings.push(Diagnostic::error("unknown-output", name.place(), message).help(help));
+            }
+        }
+    }
+    if !subject.is_complete {
+        return;
+    }
+    for (name, _) in job.outputs().filter(|(name, _)| !used.contains(name.value.as_str())) {
+        let message = format!("no agent can use the output `{}`", name.value);
+        let help = format!("add `- {{ output: [{}] }}` to the `tools` of an agent", name.value);
+        findings.push(Diagnostic::warning("unused-output", name.place(), message).help(help));
+    }
+}
