@@ -63,6 +63,7 @@ impl Setup {
             seal: SealCheck::Unchecked,
             policy: Outputs { trigger: None, allowed: IndexMap::new(), rules: legwork::outputs::Rules::default() },
             file,
+            row: None,
         };
         let state = folder.path().join("published.json");
         Self { submission, trigger, state, login: Some(LOGIN.to_owned()), variables: BTreeMap::new(), folder }
