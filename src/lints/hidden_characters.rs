@@ -40,7 +40,10 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 fn first_hidden(text: &str) -> Option<(usize, char)> {
     text.lines().zip(1..).find_map(|(line, number)| {
         let before = std::iter::once('\n').chain(line.chars());
-        let (_, hidden) = before.zip(line.chars()).find(|(before, letter)| sanitize::is_hidden(*before, *letter))?;
+        let is_hidden = |(before, letter): &(char, char)| {
+            !matches!(letter, '\u{200c}' | '\u{200d}') && sanitize::is_hidden(*before, *letter)
+        };
+        let (_, hidden) = before.zip(line.chars()).find(is_hidden)?;
         Some((number, hidden))
     })
 }
