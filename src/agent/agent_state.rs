@@ -107,6 +107,8 @@ pub(super) struct StructuredOutput {
     /// Whether it was the text of a reply.
     pub(super) is_from_text: bool,
     pub(super) was_reminded: bool,
+    /// Whether the parent was reminded that the run must propose something.
+    pub(super) was_asked_to_propose: bool,
 }
 
 impl StructuredOutput {

@@ -34,7 +34,21 @@ const SIGPIPE_REASON: &str = "exit code 141: a command was ended by SIGPIPE, bec
 const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
                         `submit_result` now with all of it, fix what it reports, and then end. This is the only reminder.";
 
+/// What the parent reads if the run has to propose something and hasn't.
+const PROPOSE_REMINDER: &str = "Your work must end with a proposal, and nothing was accepted. Call one of the tools that propose \
+                                something now, or `nothing_to_do` with the reason, and then end. This is the only reminder.";
+
+/// Why a run that proposed nothing is incomplete.
+const NOTHING_PROPOSED: &str = "the job requires an output, and no agent proposed one or called `nothing_to_do`";
+
 impl Agent<'_> {
+    /// Whether the run has to propose something before it ends, or the record says that the parent was reminded here.
+    fn must_still_propose(&self) -> bool {
+        let Some(proposals) = self.run.proposals.as_ref().filter(|_| self.is_parent()) else { return false };
+        let was_reminded = || self.cursor.next_note().is_some_and(|note| note == PROPOSE_REMINDER);
+        proposals.outputs().rules.required && (proposals.accepted().is_empty() || was_reminded())
+    }
+
     /// Handles a reply without calls. Returns the outcome, or `None` if the agent continues with a note.
     pub(super) async fn conclude(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
         if !self.run.deps.plan.checks.is_empty() {
@@ -42,7 +56,14 @@ impl Agent<'_> {
         }
         let why = self.take_result_from_text(&reply).await?;
         if self.output.tool.is_none() || self.output.result.is_some() {
-            return self.run_checks(reply).await;
+            return match self.must_still_propose() {
+                false => self.run_checks(reply).await,
+                true if std::mem::replace(&mut self.output.was_asked_to_propose, true) => {
+                    self.run.note(Outcome::ResultInvalid, NOTHING_PROPOSED);
+                    Ok(Some(Outcome::ResultInvalid))
+                }
+                true => self.continue_with_note(reply, PROPOSE_REMINDER.to_owned()).map(|()| None),
+            };
         }
         if std::mem::replace(&mut self.output.was_reminded, true) {
             return Ok(Some(Outcome::ResultInvalid));

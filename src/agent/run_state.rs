@@ -16,7 +16,7 @@ use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, SharedBudget};
 use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
-use crate::outputs::{Accepted, Proposal, Proposals};
+use crate::outputs::{Accepted, OwnChanges, Proposal, Proposals};
 use crate::plan::SharedPrefixes;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
@@ -45,6 +45,8 @@ pub struct RunDeps {
     pub tools: ToolDeps,
     /// The copies of the workspace for subagents that don't share it; `None` in a replay, which makes none.
     pub own_workspaces: Option<Arc<OwnWorkspaces>>,
+    /// Checks the changes of the run before a call proposes to publish them.
+    pub changes: Option<Arc<dyn OwnChanges>>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
@@ -75,6 +77,7 @@ impl RunDeps {
             clock: Timestamp::now,
             tools,
             own_workspaces: None,
+            changes: None,
             sink,
             stop: CancellationToken::new(),
             map: MapShare::default(),
@@ -175,7 +178,8 @@ impl RunState {
         let longest = Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
-        let proposals = deps.plan.outputs.clone().map(|outputs| Arc::new(Proposals::new(Arc::new(outputs))));
+        let proposals =
+            deps.plan.outputs.clone().map(|outputs| Arc::new(Proposals::new(Arc::new(outputs), deps.changes.take())));
         let run = Self {
             proposals,
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map.budget.take()),

@@ -197,6 +197,12 @@ impl<'t> Agent<'t> {
         let disposition = match end {
             Recorded::Known(end) => {
                 self.toolbox.restore_state(call, &end.result, end.file_version.as_ref());
+                // A resumed run has restored all of them at its start.
+                if let (Some(proposals), Some(proposal)) = (&self.run.proposals, &end.proposal)
+                    && self.cursor.is_replay()
+                {
+                    proposals.restore(proposal);
+                }
                 CallDisposition::Recorded(Box::new(end), child_end.take())
             }
             Recorded::Rerun if self.delegates(call) => self.delegate(call, child, merged),

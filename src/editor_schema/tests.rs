@@ -35,6 +35,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-bash-rule", Sees::Some, "a rule with quotes takes a reader of the shell's language"),
     ("bad-server", Sees::Nothing, "which headers hold secrets is beside their names"),
     ("bad-tool-lock", Sees::Nothing, "in another file"),
+    ("bad-output", Sees::Nothing, "which keys belong to a kind, and which inputs a list may name"),
+    ("unknown-output", Sees::Nothing, "the outputs are elsewhere in the job"),
     ("unknown-server", Sees::Nothing, "the servers are elsewhere in the job"),
     ("bad-skill", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
     ("unreadable-context", Sees::Some, "which files are there, and how `ref` and wildcards go together"),

@@ -521,7 +521,6 @@ pub struct WorkspaceChanged {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputsProposed {
     /// The accepted outputs and, if there are none, why nothing is to be done.
-    #[serde(flatten)]
     pub accepted: Accepted,
 }
 

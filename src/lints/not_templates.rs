@@ -7,7 +7,7 @@ use crate::job::{InputType, Job, input_variable};
 use crate::template::{StrayTag, TagPurpose, stray_tags};
 use crate::yaml::{Node, Spanned};
 
-use super::{Lint, LintContext};
+use super::{Lint, LintContext, outputs};
 
 /// Tags in texts that aren't rendered.
 pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "not-a-template")], check };
@@ -35,7 +35,7 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
     }
     let Some(text) = node.as_str().filter(|_| !node.is_placeholder()) else { return };
     let place = node.place();
-    if subject.prompts.templates.contains_place(&place) {
+    if subject.prompts.templates.contains_place(&place) || is_of_output(subject, &place) {
         return;
     }
     let found = match subject.job.checks.iter().find(|check| is_same_place(&check.run.place(), &place)) {
@@ -47,6 +47,11 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
         findings.retain(|finding| !finding.span.is_within(&place));
         findings.extend(found);
     }
+}
+
+/// Whether a text is a list or a target of an output that is written as a template. Those have a check of their own.
+fn is_of_output(subject: &LintContext<'_>, place: &SourceSpan) -> bool {
+    outputs::template_places(subject.job).iter().any(|output| is_same_place(output, place))
 }
 
 fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {

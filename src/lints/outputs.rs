@@ -47,22 +47,31 @@ fn bad(place: SourceSpan, message: impl Into<String>) -> Diagnostic {
 
 /// The inputs that outputs name.
 pub(super) fn used_inputs(job: &Job) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut add = |text: &str| names.extend(named_input(text).map(str::to_owned));
-    for (_, output) in job.outputs() {
-        let JobOutput { labels, choose, paths, add: added, remove, .. } = output;
-        for list in [labels, choose, paths, added, remove].into_iter().flatten() {
-            list.value.template().into_iter().for_each(&mut add);
-        }
-        if let Some(OutputTarget::Text(text)) = output.target.as_ref().map(|target| &target.value) {
-            add(text);
-        }
-    }
+    templates(job).into_iter().filter_map(|(text, _)| named_input(text).map(str::to_owned)).collect()
+}
+
+/// The places of the lists and targets that are templates.
+pub(super) fn template_places(job: &Job) -> Vec<SourceSpan> {
+    templates(job).into_iter().map(|(_, place)| place).collect()
+}
+
+/// The lists and targets of outputs that are templates.
+fn templates(job: &Job) -> Vec<(&str, SourceSpan)> {
+    let mut found = Vec::new();
     let rules = job.outputs.iter().map(|outputs| &outputs.value.rules);
-    for list in rules.flat_map(|rules| [&rules.mentions, &rules.links]).flatten() {
-        list.value.template().into_iter().for_each(&mut add);
+    let mut lists: Vec<&Spanned<TextList>> =
+        rules.flat_map(|rules| [&rules.mentions, &rules.links]).flatten().collect();
+    for (_, output) in job.outputs() {
+        let JobOutput { labels, choose, paths, add, remove, .. } = output;
+        lists.extend([labels, choose, paths, add, remove].into_iter().flatten());
+        if let Some(target) = &output.target
+            && let OutputTarget::Text(text) = &target.value
+        {
+            found.push((text.as_str(), target.place()));
+        }
     }
-    names
+    found.extend(lists.into_iter().filter_map(|list| Some((list.value.template()?, list.place()))));
+    found
 }
 
 fn check_name(name: &Spanned<String>, findings: &mut Vec<Diagnostic>) {

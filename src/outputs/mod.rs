@@ -16,7 +16,7 @@ pub use check::{Checked, Checker, nothing_to_do_schema};
 pub use entry::{Entry, MAX_KEY, Proposal, is_key};
 pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
 pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
-pub use proposals::{Accepted, Proposals, Request};
+pub use proposals::{Accepted, OwnChanges, Proposals, Request};
 pub use trigger::{Branch, Forge, Subject, Trigger};
 pub use trigger_event::{TriggerError, TriggerQuery};
 

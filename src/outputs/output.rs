@@ -54,7 +54,7 @@ impl Rules {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Output {
     /// What it is, with the settings of its kind.
-    #[serde(flatten)]
+    #[serde(rename = "settings")]
     pub kind: Kind,
     /// What it is for; `None` for kinds that have no issue or pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,13 +117,11 @@ pub enum Kind {
         #[serde(default)]
         closes: bool,
         /// What the changes may contain.
-        #[serde(flatten)]
         patch: PatchRules,
     },
     /// The run's own changes as a commit on the trigger's branch.
     Push {
         /// What the changes may contain.
-        #[serde(flatten)]
         patch: PatchRules,
     },
     /// A new issue.

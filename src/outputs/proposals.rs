@@ -2,19 +2,26 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::entry::{Entry, Proposal};
-use super::output::{Kind, Output, Outputs};
+use super::output::{Kind, Output, Outputs, PatchRules};
 use crate::sync::IgnorePoison;
 
 /// What the agents of a run have proposed. All of them share it.
-#[derive(Debug)]
 pub struct Proposals {
     outputs: Arc<Outputs>,
+    changes: Option<Arc<dyn OwnChanges>>,
     state: Mutex<Accepted>,
+}
+
+/// What the run knows about its own changes when a call asks.
+pub trait OwnChanges: Send + Sync {
+    /// Checks the changes so far against the rules of an output. The error says why they can't be published.
+    fn check(&self, rules: PatchRules) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// The accepted proposals of a run: a fold over its calls.
@@ -66,9 +73,20 @@ impl Accepted {
 }
 
 impl Proposals {
-    /// Nothing is proposed yet.
-    pub fn new(outputs: Arc<Outputs>) -> Self {
-        Self { outputs, state: Mutex::default() }
+    /// Nothing is proposed yet. Without `changes`, those of the run aren't checked at the call.
+    pub fn new(outputs: Arc<Outputs>, changes: Option<Arc<dyn OwnChanges>>) -> Self {
+        Self { outputs, changes, state: Mutex::default() }
+    }
+
+    /// Checks the run's changes so far, if an output publishes them.
+    ///
+    /// # Errors
+    /// Says to the model why they can't be published.
+    pub async fn check_changes(&self, output: &Output) -> Result<(), String> {
+        match (output.kind.patch_rules(), &self.changes) {
+            (Some(rules), Some(changes)) => changes.check(rules.clone()).await,
+            _ => Ok(()),
+        }
     }
 
     /// What the job allows.

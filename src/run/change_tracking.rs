@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{ResumeState, Signals};
+use crate::apply::check_patch;
 use crate::event::WorkspaceChanged;
+use crate::outputs::{OwnChanges, PatchRules};
 use crate::workspace_changes::{BASELINE_TIMEOUT, COMPARISON_TIMEOUT, ChangeTracker, Deadline};
 
 /// How long a scan is waited for after its deadline, if the disk doesn't respond.
@@ -74,5 +77,28 @@ impl BaselineTask {
             changed = work => changed,
             () = too_long => None,
         }
+    }
+}
+
+/// The changes of a run that isn't over.
+pub(super) struct CurrentChanges {
+    /// Compares the workspace with the start; `None` if no tool of the run changes files.
+    pub(super) tracker: Option<ChangeTracker>,
+    pub(super) stop: CancellationToken,
+}
+
+impl OwnChanges for CurrentChanges {
+    fn check(&self, rules: PatchRules) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let Some(tracker) = self.tracker.clone() else {
+                return Err("no tool of this job changes files, so there is nothing to publish".to_owned());
+            };
+            let deadline = Deadline::new(COMPARISON_TIMEOUT, self.stop.clone());
+            let compared = tokio::task::spawn_blocking(move || tracker.compare_with_baseline(&deadline));
+            match timeout(COMPARISON_TIMEOUT + DISK_GRACE, compared).await {
+                Ok(Ok(Some(changed))) => check_patch(&rules, &changed),
+                _ => Err("the changes of this run aren't known, so they can't be published".to_owned()),
+            }
+        })
     }
 }

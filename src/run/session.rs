@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::ResumeState;
-use super::change_tracking::BaselineTask;
+use super::change_tracking::{BaselineTask, CurrentChanges};
 use super::confinement::{Confined, ConfinedTools, Confinement, RecordAccess, RunPlaces};
 use super::connect::Scripts;
 use super::host::Host;
@@ -266,6 +266,7 @@ impl<'a> Session<'a> {
             git: self.backends.git.take(),
             shows_content: !self.before.as_ref().is_some_and(|before| before.has_new_secrets),
         });
+        let current = CurrentChanges { tracker: tracker.clone(), stop: signals.stop.clone() };
         let changes = tracker.map(|tracker| BaselineTask::begin(tracker, self.before.as_ref(), signals));
         let (changes, baseline_ready) = changes.unzip();
         let past = self.before.as_ref().map_or_else(Past::default, |before| Past {
@@ -281,6 +282,7 @@ impl<'a> Session<'a> {
             message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: host.clock,
             own_workspaces: self.own_workspaces.clone(),
+            changes: Some(Arc::new(current)),
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
             gates: RunGates {

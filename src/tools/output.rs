@@ -100,7 +100,10 @@ impl Tool for OutputTool {
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move { self.propose(input, context).map_err(refused) })
+        Box::pin(async move {
+            self.proposals.check_changes(&self.output).await.map_err(refused)?;
+            self.propose(input, context).map_err(refused)
+        })
     }
 }
 

@@ -1,0 +1,3 @@
+//! What runs propose to do outside.
+
+mod outputs;
