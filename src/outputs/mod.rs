@@ -9,6 +9,7 @@ mod entry;
 mod output;
 mod outputs_file;
 mod proposals;
+mod text_rules;
 mod trigger;
 pub mod trigger_event;
 
@@ -17,6 +18,7 @@ pub use entry::{Entry, MAX_KEY, Proposal, is_key};
 pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
 pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
 pub use proposals::{Accepted, OwnChanges, Proposals, Request};
+pub use text_rules::{OwnRepository, TextRules, Violation, check_body, check_message, check_title};
 pub use trigger::{Branch, Forge, Subject, Trigger};
 pub use trigger_event::{TriggerError, TriggerQuery};
 

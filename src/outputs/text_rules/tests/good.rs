@@ -1,0 +1,90 @@
+//! Texts that must pass.
+
+use super::*;
+
+/// Texts that must pass.
+pub(super) const GOOD: &[&str] = &[
+    "",
+    "A sentence.",
+    "# A heading\n\nA paragraph\nover two lines.\n\n---\n\nAnother.\n",
+    "```xml\n<project a=\"b\">\n  <!-- c -->\n  <d/>\n</project>\n```",
+    "````markdown\n```html\n<script>a</script>\n```\n@someone closes #1 ![](x)\n````",
+    "~~~\n```\n@someone\n~~~",
+    "1. Run this:\n\n   ```sh\n   ./run.sh <file> @a\n   ```\n2. Then that.",
+    "- a\n  - b\n\n    ```yaml\n    on: ${{ github.event }}\n    ```\n",
+    "> A quote\n>\n> ```rust\n> fn f<T>() {}\n> ```\n> more",
+    "Indented:\n\n    <b>@someone</b>\n    /usr/bin/env\n",
+    "\t<b>a tab</b>",
+    "| Name | Type |\n|:-----|-----:|\n| `a` | `Vec<T>` |\n| b \\| c | `d \\| e` |\n",
+    "a | b\n--|--\nusers/ | `GET <id>`",
+    "Use `C++ <T>` or ``a ` <b>``, not `<script>`.",
+    "A span `over\ntwo <lines>` is code.",
+    "a < b, b > c, 1<2, <3, a <= b, x <- y, a<-b, <>",
+    "&lt;script&gt; &amp; &copy; &#35;12 & AT&T &unknown;",
+    "Mail user@example.org or <user@example.org>, [mail](mailto:user@example.org).",
+    "first.last+tag@sub.example.co.uk, git@github.com:acme/site.git",
+    "`@property` and `@dataclass` are decorators; @octocat, @acme/docs, @release.bot. And @OctoCat's.",
+    "(@octocat)\n\n> @octocat: yes",
+    "#12, GH-12, acme/site#12, 0123456789abcdef0123456789abcdef01234567, `fixes #12`",
+    "This relates to #12. The fix for #12 is in #13. A fixed bug, see #4. It was closed in #5.",
+    "Fixes are in #12; closed: see #12; resolve the conflict in #3, and close the file.",
+    "This looks like a duplicate of #12.",
+    "- [ ] open\n- [x] done\n  - [ ] sub #12\n",
+    "A footnote[^1] and another[^long].\n\n[^1]: Its text.\n[^long]: More `text`.\n\n    In two paragraphs.\n",
+    "[^1]: a\n\n    ```\n    <b>\n    ```\n\nb[^1]",
+    "<details>\n<summary>Log of #12</summary>\n\n```\n<error>\n```\n\n</details>",
+    "<details><summary>a</summary>\n\n- `<b>`\n- c<br>d<br/>e<br />f\n\n</details>\n",
+    "<DETAILS>\n<SUMMARY>a</SUMMARY>\n\nb\n</DETAILS>",
+    "- <details>\n  <summary>a</summary>\n\n  `<b>`\n\n  </details>\n",
+    "H<sub>2</sub>O, x<sup>2</sup>, <kbd>Ctrl</kbd>+<kbd>C</kbd>",
+    "[docs](docs/a.md), [section](#a-b), [up](../a/b.md#L1-L2), [root](/docs), [query](?a=b), [empty]()",
+    "[a](https://docs.example.org/a/b?c=d#e) <https://docs.example.org> https://docs.example.org/a_(b).",
+    "https://docs.example.org, https://docs.example.org. (https://docs.example.org) **https://docs.example.org/a**",
+    "https://a.wiki.example/@someone/b, https://api.example.org:8443/x, www.a.wiki.example",
+    "[package](https://docs.example.org/@scope/a), [file](packages/@scope/a/b.md)",
+    "https://github.com/acme/site/issues/12#issuecomment-1, https://github.com/Acme/Site, [a](https://github.com/acme/site/blob/main/a.rs#L1)",
+    "https://docs.example.org/a#12 and https://docs.example.org/a/b#12",
+    "https://bücher.example/x",
+    "https://docs.example.org/web/https://other.example/a, https://docs.example.org?a=https://other.example",
+    "「https://docs.example.org/a」を見る",
+    "[with spaces](<docs/a b.md>), [brackets](docs/a(b).md)",
+    "The file /usr/bin/env, and/or a, the ratio 1/2, `cd /`.\nSee /etc/hosts.",
+    "// a comment\n\n/ alone\n\n/1",
+    "日本語の文章です。`コード`と、表示。全角＠記号。",
+    "مرحبا بالعالم، هذا نص عربي. می\u{200c}خواهم ه\u{200d} 123",
+    "नमस्ते दुनिया, क्\u{200d}ष, র\u{200d}্যাব, ന\u{d4d}\u{200d}",
+    "e\u{301} n\u{303} ắ Z͑ค็ ไทย 한국어 עברית שָׁלוֹם",
+    "👍 👨\u{200d}👩\u{200d}👧 🏳\u{fe0f}\u{200d}🌈 👩🏽\u{200d}💻 ❤\u{fe0f} 1\u{fe0f}\u{20e3} ↔\u{fe0e} ©\u{fe0f} :emoji:",
+    "🏴\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} 🇩🇪",
+    "a\r\n\r\n```\r\n<b>\r\n```\r\n",
+    "Tabs\tare fine.\n\n\tand `so\ton`",
+    "Costs $5, $10 and `$HOME`; $x^2$ and $$\\sum$$ and $`a < b`$.",
+    "```math\n\\frac{a}{b} // c\n```\n\n```mermaid\ngraph TD\n  A[\"a <br/> b\"] --> B\n```",
+    "```suggestion\nlet a = b::<T>();\n```",
+    "> [!NOTE]\n> A note.\n\n[[_TOC_]]\n\n[TOC]",
+    "*a* _b_ **c** __d__ ~~e~~ snake_case 2*3*4 a_b_c",
+    "a\\*b \\_c \\[d\\] \\`e\\` \\# \\\\ C:\\dir\\file",
+    "array[i], array[i][j], [a, b], [INFO] text, see [1], f(x)[0]",
+    "Term:\n: not a definition list everywhere\n\n1) one\n2) two\n\n* * *\n",
+    "Setext\n======\n\nOther\n-----\n\n`a | b` here",
+    "a@b, @, @ a, a @ b, @@, foo@, 2 @ 3, @-",
+    "v1.2.3, actions/checkout@v4, name@1.0.0, C#12, F# 3",
+    "ratio 3:2, note: a, std::fmt::Display, a:b, key: value, 10:30",
+    "`[masked]` and masked: a; legwork is a name; <details>\n\na\n\n</details>",
+    "```\nunterminated ` backticks `` in ``` code\n```",
+    "Some text\n```\nright after\n```\nand more `a`",
+    "```diff\n- a\n+ b <c>\n```\n\n```console\n$ ls\n/usr /bin\n```",
+    "| # | a@b.org |\n|---|---|\n| 1 | #12 |",
+    "```\n>>> 1 + 1\n2\n>>>\n```\n\n> > > deep",
+    "```js\nconst a = `b ${c}`; // @ts-ignore\n```",
+];
+
+#[test]
+fn good_texts_pass() {
+    let setting = Setting::new();
+    let check =
+        |text: &&&str| check_body(text, &setting.rules()).err().map(|violation| format!("{text:?}: {violation}"));
+    let wrong: Vec<String> = GOOD.iter().filter_map(|text| check(&text)).collect();
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), GOOD.len(), wrong.join("\n"));
+    assert!(GOOD.len() >= 60);
+}
