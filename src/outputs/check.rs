@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::MAX_BODY_CHARS;
 use super::entry::{MAX_KEY, is_key};
 use super::output::{Kind, Output, Outputs, Target};
+use super::text_rules::{OwnRepository, TextRules, check_body, check_message, check_title};
 use super::trigger::Trigger;
-use super::{MAX_BODY_CHARS, MAX_TITLE_CHARS};
 use crate::json_schema::SchemaValidator;
 
 /// The longest input of a call, in bytes: four texts of the greatest length.
@@ -220,7 +221,7 @@ fn check_data(outputs: &Outputs, output: &Output, data: &Value) -> Result<(), St
             texts.title("title", title_prefix, field("title"))?;
             texts.body("body", field("body"))
         }
-        Kind::Push { .. } => texts.body("message", field("message")),
+        Kind::Push { .. } => texts.message("message", field("message")),
         Kind::Check { .. } => texts.body("summary", field("summary")),
         Kind::Review { .. } => {
             texts.body("body", field("body"))?;
@@ -259,13 +260,87 @@ struct TextCheck<'a> {
 }
 
 impl TextCheck<'_> {
+    fn rules(&self) -> TextRules<'_> {
+        let own = self.trigger.map(|trigger| OwnRepository {
+            forge: trigger.forge,
+            server: &trigger.server,
+            repository: &trigger.repository,
+        });
+        TextRules {
+            mentions: &self.outputs.rules.mentions,
+            links: &self.outputs.rules.links,
+            own,
+            closes: self.trigger.and_then(|trigger| trigger.number).filter(|_| self.closes),
+        }
+    }
+
     fn body(&self, field: &str, text: &str) -> Result<(), String> {
-        let _ = (self.outputs, self.trigger, self.closes, field, text, MAX_TITLE_CHARS);
-        Ok(())
+        check_body(text, &self.rules()).map_err(|violation| format!("`{field}`: {violation}"))
+    }
+
+    fn message(&self, field: &str, text: &str) -> Result<(), String> {
+        check_message(text, &self.rules()).map_err(|violation| format!("`{field}`: {violation}"))
     }
 
     fn title(&self, field: &str, prefix: &str, text: &str) -> Result<(), String> {
-        let _ = (field, prefix, text);
-        Ok(())
+        check_title(text, prefix, &self.rules()).map_err(|violation| format!("`{field}`: {violation}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+
+    use super::super::{Forge, Rules, Subject};
+    use super::*;
+
+    #[test]
+    fn every_text_is_checked_by_the_rules_of_its_use() {
+        let trigger = Trigger {
+            forge: Forge::Github,
+            repository: "acme/site".to_owned(),
+            server: "https://github.com".to_owned(),
+            subject: Subject::Issue,
+            number: Some(12),
+            head: None,
+            base: None,
+        };
+        let rules = Rules { mentions: vec!["octocat".to_owned()], links: Vec::new(), required: false };
+        let outputs = Outputs { trigger: Some(trigger), allowed: IndexMap::new(), rules };
+        let issue = Kind::Issue { title_prefix: "fix: ".to_owned(), labels: Vec::new(), choose: Vec::new() };
+        let review = Kind::Review { max_comments: 2, request_changes: false };
+        for (kind, input, error) in [
+            (Kind::Comment { update: false, closes: true }, json!({ "body": "Closes #12 for @octocat" }), ""),
+            (
+                Kind::Comment { update: false, closes: false },
+                json!({ "body": "a\ncloses #12" }),
+                "`body`: closing-keyword at line 2, column 1",
+            ),
+            (Kind::Comment { update: false, closes: true }, json!({ "body": "closes #13" }), "only #12 may be closed"),
+            (
+                issue.clone(),
+                json!({ "title": "#12 crashes", "body": "a" }),
+                "`title`: closing-keyword at line 1, column 1",
+            ),
+            (issue, json!({ "title": "a", "body": "a @b" }), "`body`: mention at line 1, column 3"),
+            (
+                review,
+                json!({ "body": "a", "comments": [{ "path": "a", "line": 1, "body": "<b>" }] }),
+                "`comments[0].body`: raw-html at line 1, column 1",
+            ),
+            (
+                Kind::Check { check_name: "a".to_owned() },
+                json!({ "conclusion": "success", "summary": "![](a)" }),
+                "`summary`: image",
+            ),
+        ] {
+            let output = Output { target: None, max: 1, on_checks_failed: false, kind };
+            let checker = Checker::new(&output).unwrap();
+            let checked = checker.check_input(&outputs, &output, &input.to_string());
+            match checked {
+                Ok(_) => assert_eq!(error, "", "{input}"),
+                Err(message) => assert!(!error.is_empty() && message.contains(error), "{input}: {message}"),
+            }
+        }
     }
 }
