@@ -1,34 +1,20 @@
 //! Decides whether an agent's answer is final: its data must be there, and the job's checks must pass. The model gets
 //! the output of failed checks as long as the job allows repairs.
 
-use std::time::Duration;
-
 use super::agent_state::Agent;
 use super::journal_cursor::Recorded;
 use super::run_abort::RunAbort;
+use super::script::{MAX_OUTPUT_CHARS, Script, ScriptEnd};
 use crate::event::{CheckFinished, CheckStarted, NoteSent, Outcome, ResultTaken};
 use crate::message::Reply;
 use crate::plan::PlannedCheck;
 use crate::process::bounded_output::CommandOutput;
-use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand};
+use crate::process::spawn::{EnvironmentError, Streams};
 use crate::running_clock::RunningInstant;
 use crate::text::truncate::truncate_middle;
 
-/// The most characters that are kept of a check's output: its beginning and its end.
-const MAX_OUTPUT_CHARS: usize = 20_000;
 /// The most characters of output that the model reads about all failed checks together.
 const MAX_REPORT_CHARS: usize = 20_000;
-
-/// The options of bash for checks: a line that fails fails the check, and so does a pipe.
-const SCRIPT_OPTIONS: &[&str] = &["-e", "-o", "pipefail"];
-
-/// The exit code of a command that SIGPIPE ended.
-const EXIT_SIGPIPE: i32 = 141;
-
-/// The reason for that exit code, with what to do. Without `pipefail`, it is never that of a pipe.
-const SIGPIPE_REASON: &str = "exit code 141: a command was ended by SIGPIPE, because the next command of its pipe stopped \
-                              reading. Use a command that reads everything: `sed -n 1p` for `head -n 1`, \
-                              `grep PATTERN > /dev/null` for `grep -q PATTERN`.";
 
 /// What the model reads if it answers without its data.
 const REMINDER: &str = "Your work must end with data, and you haven't submitted any that matches its schema. Call \
@@ -110,12 +96,13 @@ impl Agent<'_> {
     /// Runs all checks. Returns the outcome, or `None` if one failed and the agent repairs it.
     async fn run_checks(&mut self, reply: Reply) -> Result<Option<Outcome>, RunAbort> {
         let plan = &self.run.deps.plan;
-        if !self.is_parent() || plan.active_checks().next().is_none() {
+        let checks: Vec<&PlannedCheck> = plan.active_checks().filter(|check| self.run.has_check(&check.name)).collect();
+        if !self.is_parent() || checks.is_empty() {
             return Ok(Some(Outcome::Completed));
         }
         self.check_attempt += 1;
         let mut failed = Vec::new();
-        for check in plan.active_checks() {
+        for check in checks {
             // The recorded agent ended without this check.
             if let Some(outcome) = self.cursor.final_result().map(|end| end.outcome) {
                 if outcome != Outcome::Completed && outcome != Outcome::ChecksFailed {
@@ -182,31 +169,15 @@ impl Agent<'_> {
     ) -> Result<(CheckFinished, Option<EnvironmentError>), RunAbort> {
         let started = RunningInstant::now();
         let tools = &self.run.deps.tools;
-        let limits = self.run.call_limits();
-        let command = ShellCommand {
-            command: &check.run,
-            shell_options: SCRIPT_OPTIONS,
-            workspace: &tools.workspace,
+        let script = Script {
+            run: &check.run,
+            timeout_ms: check.timeout_ms,
             environment: &self.run.check_environment,
             sandbox: &tools.sandbox,
-            read_only: false,
-            timeout: Duration::from_millis(check.timeout_ms.max(1)),
-            max_processes: MAX_PROCESSES,
-            limits: &limits,
         };
         let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
-        let outcome = command.run(&mut output).await;
-        let (exit_code, reason) = match &outcome {
-            Err(error) => (None, Some(error.to_string())),
-            Ok(ProcessOutcome::Stopped(_)) => return Err(self.run.wait_for_stop().await),
-            Ok(outcome) => match outcome.exit_code() {
-                Some(EXIT_SIGPIPE) => (Some(EXIT_SIGPIPE), Some(SIGPIPE_REASON.to_owned())),
-                Some(code) => (Some(code), None),
-                None => (None, command.describe_failure(*outcome)),
-            },
-        };
-        let moved = || tools.workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
-        let failure = outcome.err().filter(EnvironmentError::ends_run).or_else(moved);
+        let streams = Streams { shown: &mut output, stdout: None };
+        let ScriptEnd { exit_code, reason, failure } = script.run(self.run, streams).await?;
         let mut output = output.finish();
         if let Some(reason) = reason {
             if !output.is_empty() && !output.ends_with('\n') {

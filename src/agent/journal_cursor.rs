@@ -15,8 +15,8 @@ use serde_json::Value;
 use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event};
 use super::run_abort::RunAbort;
 use crate::event::{
-    AgentFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised, LimitReached,
-    MergedChanges, Outcome, RequestStarted, ResultsTruncated, Stopwatch,
+    AgentFinished, BeforeFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised,
+    LimitReached, MergedChanges, Outcome, RequestStarted, ResultsTruncated, Stopwatch,
 };
 use crate::message::{ToolCall, Usage};
 use crate::outputs::Proposal;
@@ -370,6 +370,34 @@ impl JournalCursor {
             Some(Event::CheckFinished(finished)) => Recorded::Known(finished),
             _ => Recorded::Unfinished,
         })
+    }
+
+    /// The prompt with which a resumed agent has started, if it has.
+    pub(super) fn recorded_prompt(&self) -> Option<String> {
+        match self.peek() {
+            Some(Event::AgentStarted(started)) if !self.is_replay() => Some(started.prompt.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes a step before the agent; `None` where the record has none of that name here. One that failed runs again when the run
+    /// is resumed, unless it may fail.
+    pub(super) fn take_step(&mut self, name: &str, is_optional: bool) -> Option<Recorded<BeforeFinished>> {
+        let mut found = None;
+        while self
+            .steps
+            .pop_front_if(|entry| matches!(&entry.event, Event::BeforeStarted(step) if step.name == name))
+            .is_some()
+        {
+            let end = self.steps.pop_front_if(|entry| matches!(entry.event, Event::BeforeFinished(_)));
+            found = Some(match end.map(|entry| entry.event) {
+                Some(Event::BeforeFinished(end)) if end.error.is_none() || is_optional || self.is_replay() => {
+                    return Some(Recorded::Known(end));
+                }
+                _ => Recorded::Unfinished,
+            });
+        }
+        found
     }
 
     /// The note that the model read next.

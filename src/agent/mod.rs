@@ -3,6 +3,7 @@
 //! steps.
 
 mod agent_state;
+mod before_steps;
 mod check_repairs;
 mod compaction;
 mod context_window;
@@ -15,6 +16,9 @@ mod redact_reply;
 mod request;
 mod run_abort;
 mod run_state;
+mod script;
+mod step_deps;
+mod step_files;
 mod stuck_detector;
 mod text_calls;
 mod tool_calls;
@@ -31,6 +35,8 @@ pub use self::raised_limits::{JournalSplit, RaisedLimits};
 use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{MapShare, RunDeps, RunGates, RunHistory, RunState};
+pub use self::step_deps::{ConfineSteps, FILES_VARIABLE, StepDeps};
+pub use self::step_files::copy_step_files;
 use crate::attachment::Attachment;
 use crate::budget::MAP_LIMIT;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};
@@ -61,21 +67,14 @@ enum ReplyUse {
 }
 
 impl<'t> Agent<'t> {
-    /// Runs the job's parent to its end.
-    pub async fn run_parent(run: &'t RunState) -> AgentFinished {
-        let prompt = run.deps.plan.parent.prompt.clone().unwrap_or_default();
-        let summary = Self::empty_summary(PARENT.to_owned(), None, None);
-        Self::run(run, &run.deps.plan.parent, summary, prompt).await
-    }
-
-    /// Runs an agent to its end and records the end.
+    /// Runs an agent, which has started at this time, to its end and records the end.
     async fn run(
         run: &'t RunState,
         planned: &'t PlannedAgent,
         summary: AgentFinished,
         prompt: String,
+        started: RunningInstant,
     ) -> AgentFinished {
-        let started = RunningInstant::now();
         let mut elapsed_before = Duration::ZERO;
         let is_parent = summary.subagent.is_none();
         let mut recorded = None;

@@ -85,6 +85,22 @@ impl RunAbort {
         )
     }
 
+    /// A step before the agent has failed.
+    pub(super) fn step_failed(name: &str, why: &str) -> Self {
+        Self::new(Outcome::EnvironmentFailed, format!("the step `{name}` before the agent failed: {why}")).with_hint(
+            "Fix the cause; `legwork resume` runs the step again. With `optional: true` the run continues without it.",
+        )
+    }
+
+    /// A template can't be rendered with what the steps before the agent have printed, or with the state.
+    pub(super) fn late_template(why: &str) -> Self {
+        Self::new(
+            Outcome::EnvironmentFailed,
+            format!("a template can't be rendered with the values of this run: {why}"),
+        )
+        .with_hint("Give the step a `schema`, so that its output always fits the template, or change the template.")
+    }
+
     /// Whether commands created a git repository is unknown.
     pub fn repository_scan_incomplete() -> Self {
         Self::new(

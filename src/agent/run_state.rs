@@ -1,7 +1,7 @@
 //! The state that all agents of a run share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +12,7 @@ use super::journal_cursor::{JournalCursor, RequestSpend};
 use super::message_store::MessageFile;
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
+use super::step_deps::{LateState, StepDeps};
 use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, SharedBudget};
 use crate::event::{Event, Outcome, Sink};
@@ -43,6 +44,8 @@ pub struct RunDeps {
     pub clock: fn() -> Timestamp,
     /// What tools and checks work with.
     pub tools: ToolDeps,
+    /// What the steps before the agent run with.
+    pub steps: StepDeps,
     /// The copies of the workspace for subagents that don't share it; `None` in a replay, which makes none.
     pub own_workspaces: Option<Arc<OwnWorkspaces>>,
     /// Checks the changes of the run before a call proposes to publish them.
@@ -76,6 +79,7 @@ impl RunDeps {
             message_file: Arc::default(),
             clock: Timestamp::now,
             tools,
+            steps: StepDeps::default(),
             own_workspaces: None,
             changes: None,
             sink,
@@ -137,6 +141,8 @@ pub struct RunState {
     pub(super) deadline: RunDeadline,
     /// What the agents have proposed to do outside; `None` if the job has no outputs.
     pub(super) proposals: Option<Arc<Proposals>>,
+    /// What is known since the steps before the agent have run.
+    pub(super) late: OnceLock<LateState>,
     is_replay: bool,
     shared: Mutex<SharedState>,
 }
@@ -186,6 +192,7 @@ impl RunState {
             subagent_slots: Semaphore::new(subagent_places(&deps.plan)),
             deadline: RunDeadline::after(wall_clock.saturating_sub(elapsed)),
             check_environment: deps.tools.environment.with_variables(deps.plan.check_variables(&deps.run_id)),
+            late: OnceLock::new(),
             deps,
             is_replay,
             shared: Mutex::new(SharedState { abort, cursors, ..SharedState::default() }),
@@ -258,6 +265,16 @@ impl RunState {
             None if self.is_replay => Err(self.diverge(id, "the record has no such agent")),
             None => Ok(JournalCursor::default()),
         }
+    }
+
+    /// Returns the recorded steps of an agent that hasn't taken all of them.
+    pub(super) fn return_cursor(&self, id: &str, cursor: JournalCursor) {
+        self.shared().cursors.insert(id.to_owned(), cursor);
+    }
+
+    /// The environment variables of a step before the agent. One that a map runs once gets no inputs.
+    pub(super) fn step_environment(&self, is_once: bool) -> &Environment {
+        if is_once { &self.deps.tools.environment } else { &self.check_environment }
     }
 
     /// Whether steps of an agent are recorded that it hasn't taken yet.

@@ -433,7 +433,7 @@ impl<'t> Agent<'t> {
                 slot = self.run.subagent_slots.acquire() => slot,
             };
             let summary = Agent::empty_summary(id, Some(subagent), input.description);
-            self.propagate_fatal(Agent::run(self.run, planned, summary, input.prompt).await)
+            self.propagate_fatal(Agent::run(self.run, planned, summary, input.prompt, RunningInstant::now()).await)
         }
         .boxed_local()
     }

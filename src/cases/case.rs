@@ -27,6 +27,8 @@ pub struct Case {
     pub inputs: Option<PathBuf>,
     /// The absolute path of the event that started the run, if there is one.
     pub event: Option<PathBuf>,
+    /// The values of the steps before the agent, by name.
+    pub before: serde_json::Map<String, serde_json::Value>,
     /// The secret inputs without a value.
     pub missing_secrets: Vec<String>,
     /// The variables that commands see.
@@ -53,6 +55,8 @@ pub const RECORD_FOLDER: &str = "record";
 pub const INPUTS_FILE: &str = "inputs.yaml";
 /// The event that started the run, in a case's folder, for a job with outputs.
 pub const EVENT_FILE: &str = "event.json";
+/// The values of the steps before the agent in a case's folder.
+pub const BEFORE_FILE: &str = "before.yaml";
 /// The folder of the snapshots of files, in a case's folder.
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.

@@ -229,6 +229,10 @@ impl Evaluator<'_> {
     }
 
     fn check_unused_replies(&mut self) {
+        // There was nothing to do, so nothing was asked.
+        if self.result.outcome == Outcome::Skipped {
+            return;
+        }
         let replies = self.case.replies.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (agent, total) in &self.case.reply_counts {
             let (got, total) = (self.counts.agents.get(agent).map_or(0, |agent| agent.replies), *total);

@@ -14,8 +14,8 @@ mod snapshot;
 mod validate;
 
 pub use self::case::{
-    Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER,
-    TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder,
+    BEFORE_FILE, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER,
+    TESTS_FOLDER, TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder,
 };
 pub use self::expect::{Expect, WORKSPACE_FOLDER, expect_schema};
 pub use self::report::{CaseReport, Failure, TestReport};

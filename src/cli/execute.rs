@@ -183,7 +183,9 @@ pub(super) fn connect_providers(
     for warning in providers.values().filter_map(|provider| provider.warning()) {
         env.console.warning(&warning);
     }
-    for ready in providers.values().filter_map(|provider| provider.prepare()) {
+    // A run that may be skipped needs no key yet.
+    let prepared = providers.values().filter(|_| !plan.has_late_values());
+    for ready in prepared.filter_map(|provider| provider.prepare()) {
         start_runtime()?.block_on(Signals::exit_unless_done(ready))?.map_err(Error::Provider)?;
     }
     Ok(providers)
@@ -212,6 +214,10 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
                 env.console.eprint_problem(&format!("help:   {}", printable(hint)));
             }
             env.console.eprint(&format!("used:   {stats}"));
+        }
+        None if result.outcome == Outcome::Skipped => {
+            let condition = result.skipped_by.as_deref().unwrap_or_default();
+            env.console.eprint(&format!("skipped: nothing to do: `skip_if` is true: {}", printable(condition)));
         }
         None if result.exit_code != 0 => env.console.eprint_problem(&format!("{}: {stats}", result.outcome)),
         None => env.console.eprint(&format!("{}: {stats}", result.outcome)),

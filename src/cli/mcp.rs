@@ -133,6 +133,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         protect: texts(&declared.protect),
         allow_changes: texts(&declared.allow_changes),
         time: Some(Duration::from_secs(DEFAULT_SERVER_SECONDS)),
+        files: None,
     };
     let host = env.host()?;
     let value_of = |name: &str| Some((name.to_owned(), env.variable(name)?.to_owned()));

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{Signals, cannot_resume, head_commit, runs_folder, start_runtime};
+use crate::run::{SandboxScope, Signals, cannot_resume, head_commit, runs_folder, start_runtime};
 use crate::text::sanitize;
 use crate::workspace_changes::has_tracked_files;
 
@@ -144,7 +144,8 @@ fn prepare_tools(
     let folder = folder.canonicalize().map_err(unreadable)?;
     let runs_folder = runs_folder(&folder, &started.run_id, &plan.job);
     let job_files = started.protected.iter().map(PathBuf::from).collect();
-    let confinement = options.sandbox_options.confine(env, (&plan).into(), job_files, &runs_folder)?;
+    let confinement =
+        options.sandbox_options.confine(env, SandboxScope::new(&plan, &folder), job_files, &runs_folder)?;
     LiveTools::open(&folder, &root, secrets, confinement, signals.stop.clone())
 }
 

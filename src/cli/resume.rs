@@ -22,8 +22,8 @@ use crate::record::{LATEST, RUNS, Record, Recorder, ResultSource, find_run};
 use crate::reports;
 use crate::reports::record_files::write_reports;
 use crate::run::{
-    Backends, OpenRecord, Prepared, ResumedRun, RunSecrets, RunSetup, Signals, cannot_resume, connect_scripts,
-    load_resume_state, reached_limit,
+    Backends, OpenRecord, Prepared, ResumedRun, RunSecrets, RunSetup, SandboxScope, Signals, cannot_resume,
+    connect_scripts, load_resume_state, reached_limit,
 };
 use crate::workspace_changes::has_tracked_files;
 
@@ -201,11 +201,20 @@ fn set_up<'a>(
     let mut providers = connect_providers(env, &run.plan, &writable, &secrets.redactor)?;
     providers.extend(connect_scripts(&run.plan, &scripts, &secrets.redactor)?);
     let protected = run.state.started.protected.iter().map(PathBuf::from).collect();
-    let confinement = sandbox_options.confine(env, (&run.plan).into(), protected, &out)?;
+    let confinement = sandbox_options.confine(env, SandboxScope::new(&run.plan, run.folder()), protected, &out)?;
     let git = env.git_program(&env.changeable_folders(Path::new(&run.plan.workspace), &writable));
     let backends = Backends::new(env.host()?, providers, git, signals);
     let (plan, record) = run.into_parts();
-    let prepared = Prepared { plan, secrets, job_file: "", job_files: BTreeMap::new(), scripts, options };
+    let prepared = Prepared {
+        plan,
+        secrets,
+        job_file: "",
+        job_files: BTreeMap::new(),
+        scripts,
+        options,
+        given_steps: serde_json::Map::new(),
+        given_files: None,
+    };
     Ok((RunSetup { prepared, confinement, backends, observers: Vec::new() }, record))
 }
 
@@ -250,6 +259,7 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
         let models: Vec<String> = agent.models().map(ToString::to_string).collect();
         lines.push(format!("{name}: {} with {tools}", models.join(", or ")));
     }
+    lines.extend(plan.before.iter().map(|step| format!("step {}: {}", step.name, step.run)));
     lines.extend(plan.active_checks().map(|check| format!("check {}: {}", check.name, check.run)));
     lines
 }

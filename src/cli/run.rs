@@ -7,6 +7,7 @@ use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob};
+use super::progress::RunProgress;
 use super::save_case::CaseRecorder;
 use crate::error::{Error, Obstacle};
 use crate::map::rows::name_mistake;
@@ -14,9 +15,12 @@ use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
 use crate::record::{PreviousAttempt, Record, Recorder, new_run_id};
 use crate::reports::{self, PlanPreview};
-use crate::run::{KeyedRun, KeyedTarget, OpenRun, RunIdentity, keyed_folder, open_keyed_run, run_date};
+use crate::run::{
+    ConnectedJob, KeyedRun, KeyedTarget, OpenRun, RunIdentity, StepsRun, keyed_folder, open_keyed_run, run_date,
+    start_runtime,
+};
 use crate::run::{OpenRecord, RunSecrets, Signals};
-use crate::text::pluralize;
+use crate::text::{pluralize, sanitize};
 
 /// Options of `legwork run`.
 #[derive(Debug, clap::Args)]
@@ -57,6 +61,11 @@ pub(super) struct RunArgs {
     /// a skill has a `ref`, git reads it.
     #[arg(long)]
     dry_run: bool,
+    /// Run only the steps before the agent, print their values as JSON, and stop
+    ///
+    /// No key is needed, no agent starts, and no record is left.
+    #[arg(long, conflicts_with_all = ["dry_run", "key", "save_case"])]
+    before_only: bool,
     /// With --dry-run, also print the tool descriptions that the models get
     #[arg(long, requires = "dry_run")]
     verbose: bool,
@@ -72,7 +81,7 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     options.files.check(Some(&args.job))?;
     // With a key, another process may just be writing the files.
-    let is_now = !options.dry_run && options.key.is_none();
+    let is_now = !options.dry_run && !options.before_only && options.key.is_none();
     let mut files = if is_now { options.files.prepare()? } else { OutputFileArgs::default().prepare()? };
     let limits = parse_limits(&options.limit);
     let has_cost_limit = limits.contains_key("cost_usd");
@@ -93,6 +102,10 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     if options.dry_run {
         return print_plan(options, env, &plan.redacted(&secrets.redactor));
     }
+    if options.before_only {
+        let job = job.connect(&plan, secrets, None)?;
+        return print_steps(&job, plan, &run_id, env);
+    }
     if let Some(key) = &options.key {
         let folder = keyed_folder(&job.checked, key);
         let target = KeyedTarget {
@@ -110,16 +123,17 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
 
     let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
     // From here on, a signal must let the record be closed.
-    let mut setup = job.set_up(plan.clone(), Signals::catch()?)?;
+    let signals = Signals::catch()?;
     args.check_out(&job.checked, env)?;
-    files.open_folders()?;
     let (workspace, out) = (&job.checked.workspace, &job.checked.out);
-    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor, env);
-    let case = options.save_case.as_deref().map(begin_case).transpose()?;
-    setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let record_key = (job.host.record_key)(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
     let recorder = Recorder::create(out, &job.checked.job_dir, &run_id, record_key)?;
+    let mut setup = job.set_up(plan.clone(), &recorder.folder, signals)?;
+    files.open_folders()?;
+    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor, env);
+    let case = options.save_case.as_deref().map(begin_case).transpose()?;
+    setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
@@ -164,7 +178,7 @@ fn run_with_key(
     let mut files = options.files.prepare()?;
     let next = next(&plan);
     let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
-    let setup = job.set_up(plan, signals)?;
+    let setup = job.set_up(plan, &record.recorder.folder, signals)?;
     files.open_folders()?;
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)
@@ -201,6 +215,37 @@ fn print_changes(changes: &[PlanChange], env: &CliEnv) {
 fn parse_key(key: &str) -> Result<String, String> {
     let help = "use letters, digits, `.`, `_` and `-`, at most 100, with a letter or digit first";
     name_mistake("key", key).map_or_else(|| Ok(key.to_owned()), |why| Err(format!("{why}; {help}")))
+}
+
+/// Runs the steps before the agent, and prints their values.
+fn print_steps(job: &ConnectedJob<'_>, plan: Plan, run_id: &str, env: &CliEnv) -> Result<u8, Error> {
+    if plan.before.is_empty() {
+        return Err(Error::usage("--before-only: the job has no steps before the agent", "Declare them in `before`."));
+    }
+    let has_condition = plan.skip_if().is_some();
+    let folder = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
+    let signals = Signals::catch()?;
+    let mut setup = job.set_up(plan, folder.path(), signals.clone())?;
+    let progress = RunProgress::start(env, false, &setup.prepared.plan, env.prices()?, None, &signals);
+    setup.observers.push(progress.observer());
+    let runtime = start_runtime()?;
+    let ended = runtime.block_on(setup.execute_steps(run_id, folder.path()));
+    drop(progress);
+    runtime.shutdown_background();
+    match ended? {
+        Ok(StepsRun { values, is_skipped }) => {
+            let text = format!("{:#}\n", serde_json::Value::Object(values));
+            env.console.print(&sanitize::escape_json(&text));
+            if has_condition {
+                env.console.eprint(&format!("skip_if: {is_skipped}"));
+            }
+            Ok(0)
+        }
+        Err(abort) => {
+            env.console.eprint_problem(&format!("{}: {}", abort.outcome, printable(&abort.message)));
+            Ok(abort.outcome.exit_code(signals.first()))
+        }
+    }
 }
 
 /// Prints a plan.

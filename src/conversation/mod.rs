@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
-    AgentFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged, NoResult,
-    ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
+    AgentFinished, BeforeFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged,
+    NoResult, ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
 use crate::plan::Plan;
@@ -79,6 +79,10 @@ pub struct Step {
 pub enum StepKind {
     /// A request with its reply and the calls of the reply.
     Turn(Box<Turn>),
+    /// A step before the agent, and its value. The value in the event is null.
+    Before(BeforeFinished, Text),
+    /// There was nothing to do: this condition was true.
+    Skipped(String),
     /// A note of legwork's own to the model: findings of checks, a repair, the turns that are left.
     Note(Text),
     /// The agent's model failed, and a fallback answers from here on.

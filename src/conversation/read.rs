@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::{AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::error::Error;
@@ -378,7 +379,21 @@ impl<'p> AgentReader<'p> {
                 }
             }
             Event::CheckFinished(finished) => self.finish_check(at, finished),
-            Event::RunStarted(_)
+            Event::BeforeFinished(mut finished) => {
+                let value = match std::mem::take(&mut finished.value) {
+                    Value::String(text) => text,
+                    Value::Null => String::new(),
+                    data => format!("{data:#}"),
+                };
+                let shown = if value.is_empty() { std::mem::take(&mut finished.stderr) } else { value };
+                let text = self.text(&shown);
+                finished.name = self.shorten(finished.name);
+                finished.error = finished.error.map(|error| self.shorten(error));
+                self.push(at, StepKind::Before(finished, text));
+            }
+            Event::RunSkipped(skipped) => self.push(at, StepKind::Skipped(self.shorten(skipped.condition))),
+            Event::BeforeStarted(_)
+            | Event::RunStarted(_)
             | Event::WorkspaceChanged(_)
             | Event::OutputsProposed(_)
             | Event::RunFinished(_)

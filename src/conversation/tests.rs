@@ -107,6 +107,8 @@ fn outline(agent: &AgentConversation) -> String {
                 .collect();
             format!("t{}{}", turn.number, calls.concat())
         }
+        StepKind::Before(step, value) => format!("step {}: {}", step.name, value.shown),
+        StepKind::Skipped(condition) => format!("skipped by {condition}"),
         StepKind::Note(_) => "note".to_owned(),
         StepKind::ResultTaken => "result taken".to_owned(),
         StepKind::ModelChanged(changed) => format!("changed to {}", changed.to),

@@ -41,6 +41,7 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-skill", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
     ("unreadable-context", Sees::Some, "which files are there, and how `ref` and wildcards go together"),
     ("duplicate-check", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
+    ("duplicate-step", Sees::Nothing, "draft 7 can't compare parts of what is in a list"),
     ("duplicate-path", Sees::Nothing, "two spellings of one path"),
     ("duplicate-tool", Sees::Some, "draft 7 can't count how often something is in a list"),
     ("dynamic-include", Sees::Nothing, "in a template"),

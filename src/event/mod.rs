@@ -23,7 +23,9 @@ pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::Outcome;
 pub use self::run_model::{AgentModel, FailedCall, RunModel};
-pub use self::run_result::{Change, ChangeKind, CheckResult, ErrorInfo, RunResult, SubagentResult, summary_file};
+pub use self::run_result::{
+    Change, ChangeKind, CheckResult, ErrorInfo, RunResult, StepResult, SubagentResult, summary_file,
+};
 pub use self::run_use::{AgentUse, RunUse, Spend, request_cost};
 pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
@@ -81,6 +83,12 @@ events! {
     RunStarted = "run_started",
     /// An interrupted run continues; in the parent's journal.
     Resumed = "resumed",
+    /// A step before the agent starts; in the parent's journal.
+    BeforeStarted = "before_started",
+    /// A step before the agent has ended.
+    BeforeFinished = "before_finished",
+    /// There is nothing to do: no agent starts.
+    RunSkipped = "run_skipped",
     /// An agent starts.
     AgentStarted = "agent_started",
     /// A request is about to be sent.
@@ -232,6 +240,43 @@ pub struct Resumed {
     /// Whether a secret had another value before. From here on, no contents of files are kept then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_new_secrets: bool,
+}
+
+/// A step before the agent starts. One without an end, because the run was interrupted, runs again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BeforeStarted {
+    /// Its name.
+    pub name: String,
+}
+
+/// A step before the agent has ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BeforeFinished {
+    /// Its name.
+    pub name: String,
+    /// Its value, redacted: text or JSON. Null if it failed.
+    pub value: serde_json::Value,
+    /// Why it failed, in one sentence; null if it didn't. The run continues if the step is optional, and ends otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the user should know about its value, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// The command's exit code; null if it had none.
+    #[serde(default)]
+    pub exit_code: Option<i32>,
+    /// What it wrote to standard error, redacted and truncated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// There is nothing to do: `skip_if` is true, and no agent starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSkipped {
+    /// The condition as the job has it.
+    pub condition: String,
 }
 
 /// An agent starts.

@@ -12,6 +12,8 @@ use crate::providers::ProviderErrorKind;
 pub enum Outcome {
     /// It ran to its end.
     Completed,
+    /// There was nothing to do, and no agent started.
+    Skipped,
     /// A check still fails.
     ChecksFailed,
     /// The final data doesn't fit its schema.
@@ -48,6 +50,7 @@ impl Outcome {
     /// All outcomes, in the order of their declaration.
     pub const ALL: [Self; Self::Interrupted as usize + 1] = [
         Self::Completed,
+        Self::Skipped,
         Self::ChecksFailed,
         Self::ResultInvalid,
         Self::Refused,
@@ -67,7 +70,7 @@ impl Outcome {
     /// The exit code of the process. `signal` is the number of the signal that interrupted the run, 2 if unknown.
     pub fn exit_code(self, signal: Option<u8>) -> u8 {
         match self {
-            Self::Completed => 0,
+            Self::Completed | Self::Skipped => 0,
             Self::ChecksFailed | Self::ResultInvalid | Self::Refused => EXIT_FAILED,
             Self::TurnLimit
             | Self::BudgetExceeded
@@ -80,6 +83,11 @@ impl Outcome {
             Self::ProviderFailed => EXIT_TEMPORARY,
             Self::Interrupted => EXIT_SIGNAL + signal.unwrap_or(2),
         }
+    }
+
+    /// Whether a run with this outcome has succeeded: it did its work, or there was nothing to do.
+    pub fn is_success(self) -> bool {
+        matches!(self, Self::Completed | Self::Skipped)
     }
 
     /// Whether a run with this outcome can be resumed.

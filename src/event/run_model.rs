@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted,
-    SubagentResult, Usage, WorkspaceChanged, summary_file,
+    StepResult, SubagentResult, Usage, WorkspaceChanged, summary_file,
 };
 use crate::outputs::Accepted;
 use crate::pricing;
@@ -30,6 +30,8 @@ pub struct RunModel {
     /// The subagents that continue since the run was resumed.
     resumed_subagents: HashSet<String>,
     parent: Option<AgentFinished>,
+    before: Vec<StepResult>,
+    skipped_by: Option<String>,
     checks: Vec<CheckResult>,
     /// The changes of the run, if they are known.
     pub changed: Option<WorkspaceChanged>,
@@ -108,6 +110,16 @@ impl RunModel {
                 let new = started.child.as_ref().filter(|child| !self.order.contains(child));
                 self.order.extend(new.cloned());
             }
+            Event::BeforeFinished(finished) => {
+                // One that failed runs again when the run is resumed.
+                self.before.retain(|step| step.name != finished.name);
+                self.before.push(StepResult {
+                    name: finished.name.clone(),
+                    passed: finished.error.is_none(),
+                    duration_ms: finished.duration_ms,
+                });
+            }
+            Event::RunSkipped(skipped) => self.skipped_by = Some(skipped.condition.clone()),
             Event::CheckFinished(finished) => self.checks.push(CheckResult {
                 name: finished.name.clone(),
                 passed: finished.passed,
@@ -169,6 +181,8 @@ impl RunModel {
             exit_code: end.exit_code,
             text: parent.text.clone(),
             result: parent.result.clone(),
+            skipped_by: self.skipped_by.clone(),
+            before: self.before.clone(),
             error: end.error.clone(),
             started_at: *started_at,
             finished_at: *finished_at,

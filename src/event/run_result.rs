@@ -30,6 +30,12 @@ pub struct RunResult {
     pub text: String,
     /// The final answer as data, if the job asks for it.
     pub result: Option<serde_json::Value>,
+    /// The condition `skip_if` that was true, if the run was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_by: Option<String>,
+    /// The steps that ran before the agent, without their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<StepResult>,
     /// The error, if the run didn't complete.
     pub error: Option<ErrorInfo>,
     /// When it started.
@@ -143,6 +149,17 @@ pub struct SubagentResult {
     pub duration_ms: u64,
     /// Its summary, relative to the run's folder.
     pub summary_file: String,
+}
+
+/// A step that ran before the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StepResult {
+    /// The step's name.
+    pub name: String,
+    /// Whether it succeeded.
+    pub passed: bool,
+    /// Its running time in milliseconds.
+    pub duration_ms: u64,
 }
 
 /// One attempt of one of the job's checks.

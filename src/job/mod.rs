@@ -5,6 +5,7 @@
 
 mod agent_file;
 mod access;
+mod before;
 mod check;
 mod duration;
 mod input;
@@ -27,6 +28,7 @@ use crate::yaml::{Node, Spanned};
 pub use crate::yaml::value_or;
 pub use access::{ENV_FORM, ENV_PATTERN, Network};
 pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
+pub use before::{BeforeStep, DEFAULT_STEP_SECONDS, FILES_PART, MAX_STEP_BYTES, MAX_STEPS, STEP_NAME_FORM};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
 pub use duration::{Duration, MAX_DURATION};
 pub use input::{Input, InputType, input_variable, with_article};
@@ -180,6 +182,16 @@ pub struct Job {
     }))]
     pub allow_changes: Vec<Spanned<String>>,
 
+    /// Commands that run before the agent starts, in order. Templates use their output as `{{ before.NAME }}`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_STEPS))]
+    pub before: Vec<BeforeStep>,
+
+    /// Whether there is nothing to do: a template that renders to `true` or `false`. If it is true, no agent starts, and the run
+    /// is `skipped`.
+    #[schemars(regex(pattern = r"\S"), extend("patternErrorMessage" = "the condition is empty"))]
+    pub skip_if: Option<Spanned<String>>,
+
     /// Commands that must pass after the parent's last answer.
     #[serde(default)]
     #[schemars(length(max = MAX_CHECKS))]
@@ -216,6 +228,11 @@ impl Job {
     /// Whether an input is an image.
     pub fn is_image(&self, name: &str) -> bool {
         self.inputs().any(|(declared, input)| declared.value == name && input.kind.value == InputType::Image)
+    }
+
+    /// The scripts of its steps and checks.
+    pub fn scripts(&self) -> impl Iterator<Item = &Spanned<String>> {
+        self.before.iter().map(|step| &step.run).chain(self.checks.iter().map(|check| &check.run))
     }
 
     /// All agents, the parent first.

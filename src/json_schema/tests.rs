@@ -25,6 +25,7 @@ fn read(schema: &str, files: &[(&str, &str)]) -> (Option<serde_json::Value>, Vec
         secret: names(&["token"]),
         untrusted: names(&["title"]),
         inputs_incomplete: false,
+        ..TemplateVariables::default()
     };
     let mut reader = SchemaReader::new(Some(&opened), &inputs);
     let value = reader.read(&node);

@@ -70,7 +70,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 }
 
 /// Reports variables such as `$INPUT_TOPIC` that no input sets, the environment doesn't have and the command doesn't set.
-fn check_variables(job: &Job, run: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
+pub(super) fn check_variables(job: &Job, run: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
     let mentions = input_variables(&run.value);
     let declared: Vec<String> = job.inputs().map(|(name, _)| input_variable(&name.value)).collect();
     for mention in mentions.iter().filter(|mention| mention.is_needed) {
@@ -95,13 +95,17 @@ pub fn parse_condition(rendered: &str) -> Option<bool> {
     }
 }
 
-/// The finding for a condition that rendered to something else.
-pub fn ambiguous_condition(when: &Spanned<String>, rendered: &str) -> Diagnostic {
+/// What is wrong with a condition that rendered to something else.
+pub fn condition_mistake(key: &str, rendered: &str) -> String {
     let shown: String = rendered.trim().chars().take(60).collect();
-    let message = match shown.is_empty() {
-        true => "`when` must render to `true` or `false`, and is empty".to_owned(),
-        false => format!("`when` must render to `true` or `false`, not `{}`", shown.replace('\n', " ")),
-    };
-    Diagnostic::error("bad-condition", when.place(), message)
+    match shown.is_empty() {
+        true => format!("`{key}` must render to `true` or `false`, and is empty"),
+        false => format!("`{key}` must render to `true` or `false`, not `{}`", shown.replace('\n', " ")),
+    }
+}
+
+/// The finding for a condition that rendered to something else.
+pub fn ambiguous_condition(condition: &Spanned<String>, key: &str, rendered: &str) -> Diagnostic {
+    Diagnostic::error("bad-condition", condition.place(), condition_mistake(key, rendered))
         .help("compare the value with something, as in `{{ inputs.style == 'numpy' }}`")
 }

@@ -10,7 +10,7 @@ pub(super) const LINT: Lint =
     Lint { rules: &[rule!(Error "empty-value"), rule!(Error "empty-prompt"), rule!(Error "empty-description")], check };
 
 /// The keys with lists of mappings. In lists of a schema, nulls are data.
-const LISTS_OF_MAPPINGS: [&str; 4] = ["checks", "context", "fallback", "skills"];
+const LISTS_OF_MAPPINGS: [&str; 5] = ["before", "checks", "context", "fallback", "skills"];
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let mut found = Vec::new();

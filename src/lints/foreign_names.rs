@@ -222,26 +222,13 @@ const KEYS: &[ForeignNames] = &[
         ],
     ),
     (
-        "a job has no steps: what comes before it belongs in the script or workflow that starts it, which gives it inputs with \
-         `--set`; commands that must pass at the end are `checks`",
-        &[
-            "steps",
-            "prerun",
-            "graph",
-            "edges",
-            "startnode",
-            "presteps",
-            "poststeps",
-            "nodes",
-            "dependson",
-            "stages",
-            "tasks",
-            "workflow",
-            "pipeline",
-            "before",
-            "setup",
-            "beforescript",
-        ],
+        "commands that run before the agent are `before: [{ name: NAME, run: COMMAND }]`; commands that must pass at the end are \
+         `checks`",
+        &["steps", "prerun", "presteps", "setup", "beforescript", "pre"],
+    ),
+    (
+        "a job has no graph of steps: commands that run before the agent are `before`; commands that must pass at the end are `checks`",
+        &["graph", "edges", "startnode", "poststeps", "nodes", "dependson", "stages", "tasks", "workflow", "pipeline"],
     ),
     (
         "one start runs the job once: to run it for many items, use `legwork map`; to let the model repair what `checks` find, use `repairs`",
@@ -307,7 +294,6 @@ const KEYS: &[ForeignNames] = &[
         "there are no hooks: commands that must pass at the end are `checks`; anything else belongs in the script or workflow that \
          starts the job",
         &[
-            "pre",
             "post",
             "finally",
             "onerror",
@@ -527,8 +513,8 @@ const KEYS: &[ForeignNames] = &[
         ],
     ),
     (
-        "a job runs if it is started; a check may have `when`",
-        &["skip", "when", "condition", "skipif", "enabled", "disabled", "disable"],
+        "a job runs if it is started, unless `skip_if` is true; a check may have `when`",
+        &["skip", "when", "condition", "enabled", "disabled", "disable"],
     ),
 ];
 

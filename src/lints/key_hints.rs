@@ -79,6 +79,8 @@ fn form_of(path: &[&str]) -> Option<(NodeKind<'static>, &'static str)> {
         ["limits"] => mapping("limits: { cost_usd: 2, wall_clock: 20m }"),
         ["checks"] => list("checks: [{ name: TEXT, run: COMMAND }]"),
         ["checks", ""] => mapping("{ name: TEXT, run: COMMAND }"),
+        ["before"] => list("before: [{ name: NAME, run: COMMAND }]"),
+        ["before", ""] => mapping("{ name: NAME, run: COMMAND }"),
         ["result"] | ["subagents", _, "returns"] => mapping(SCHEMA),
         ["mcp"] => mapping("mcp: { NAME: { command: [PROGRAM, ARGUMENT] } }"),
         ["mcp", _] => mapping("NAME: { command: [PROGRAM, ARGUMENT] }"),
@@ -179,13 +181,15 @@ const JOB: &[&str] = &[
     "git",
     "protect",
     "allow_changes",
+    "skip_if",
     "result",
     "compaction",
     "keep",
 ];
 const AGENT: &[&str] = &["system", "prompt", "tools", "max_turns", "max_tokens"];
 /// Keys that no help mentions.
-const OTHERS: &[&str] = &["name", "description", "model", "parent", "checks", "repairs", "returns", "file", "schema"];
+const OTHERS: &[&str] =
+    &["name", "description", "model", "parent", "before", "checks", "repairs", "returns", "file", "schema"];
 /// The options of a model, each with an example.
 const MODEL: &[(&str, &str)] = &[
     ("thinking", "low"),

@@ -1,7 +1,7 @@
 //! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
-use crate::job::{Job, Network, ToolEntry};
+use crate::job::{BeforeStep, Job, Network, ToolEntry};
 use crate::tools::bash::is_unrestricted;
 use crate::tools::{builtin, starts_commands};
 use crate::yaml::Spanned;
@@ -13,7 +13,10 @@ pub(super) const LINT: Lint = Lint { rules: &[rule!(Warning "lethal-trifecta")],
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
-    let Some((untrusted, _)) = job.inputs().find(|(_, input)| input.is_untrusted()) else { return };
+    let input = job.inputs().find(|(_, input)| input.is_untrusted()).map(|(name, _)| (name, "input"));
+    let is_used = |step: &&BeforeStep| !step.is_trusted() && subject.prompts.templates.uses_step(&step.name.value);
+    let step = || job.before.iter().find(is_used).map(|step| (&step.name, "step"));
+    let Some((untrusted, kind)) = input.or_else(step) else { return };
     let tools = || job.agents().flat_map(|agent| agent.tools);
     let network = subject.root.get("network").filter(|_| job.network == Network::Open);
     let by_command = network.zip(tools().find_map(unrestricted_bash)).map(|(network, (place, what))| {
@@ -29,8 +32,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         Some((server, (super::tools::name_place(reader), "can read the files of the workspace"), help))
     };
     let Some((way_out, (place, what), help)) = by_command.or_else(by_server) else { return };
+    let author = if kind == "step" { "of what the step prints" } else { "of the input" };
     let message =
-        format!("the author of the input `{}` can trick an agent into sending out what it can read", untrusted.value);
+        format!("the author {author} `{}` can trick an agent into sending out what it can read", untrusted.value);
     findings.push(
         Diagnostic::warning("lethal-trifecta", way_out, message)
             .label(untrusted.place(), "text from untrusted authors")

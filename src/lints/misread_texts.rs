@@ -61,7 +61,7 @@ fn check_texts(subject: &LintContext<'_>, node: &Node, findings: &mut Vec<Diagno
     findings.extend(escape_in_text(node));
     // ` #` starts a comment in a command, too.
     let place = node.place();
-    if !subject.job.checks.iter().any(|check| check.run.place().range == place.range) {
+    if !subject.job.scripts().any(|run| run.place().range == place.range) {
         findings.extend(cut_by_comment(node));
     }
 }

@@ -1,6 +1,7 @@
 //! Checks a job before it runs. A new lint is one file here and one line in [`LINTS`].
 
 pub mod autofix;
+mod before_steps;
 mod changeable_context;
 mod checks;
 mod context_window;
@@ -49,7 +50,7 @@ use crate::template::{self, JobDir};
 use crate::yaml::{self, Decoded, Spanned};
 use crate::{context_files, json_schema, toml_file};
 
-pub use checks::{ambiguous_condition, parse_condition};
+pub use checks::{ambiguous_condition, condition_mistake, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
 pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
@@ -83,6 +84,7 @@ pub static LINTS: &[Lint] = &[
     numeric_underscores::LINT,
     untrusted_job::LINT,
     checks::LINT,
+    before_steps::LINT,
     context_window::LINT,
     shell_syntax::LINT,
     not_templates::LINT,

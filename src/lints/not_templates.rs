@@ -38,8 +38,8 @@ fn check_node(subject: &LintContext<'_>, node: &Node, key: &str, findings: &mut 
     if subject.prompts.templates.contains_place(&place) || is_of_output(subject, &place) {
         return;
     }
-    let found = match subject.job.checks.iter().find(|check| is_same_place(&check.run.place(), &place)) {
-        Some(check) => tags_in_command(subject.job, &check.run),
+    let found = match subject.job.scripts().find(|run| is_same_place(&run.place(), &place)) {
+        Some(run) => tags_in_command(subject.job, run),
         None => stray_tags(text).into_iter().take(1).map(|tag| tag_in_text(node, &tag, key)).collect(),
     };
     if !found.is_empty() {
@@ -61,7 +61,7 @@ fn is_same_place(one: &SourceSpan, other: &SourceSpan) -> bool {
 fn tag_in_text(node: &Node, tag: &StrayTag, key: &str) -> Diagnostic {
     let message = format!("{key} isn't a template: this tag isn't rendered");
     Diagnostic::error("not-a-template", node.place_of_range(tag.range.clone()), message)
-        .help("remove the tag; only `prompt`, `system` and the `when` of a check are templates")
+        .help("remove the tag; only `prompt`, `system`, `skip_if` and the `when` of a check are templates")
 }
 
 /// Findings for the tags in a check's command, with a fix where a variable of the shell is certain to do the same.
@@ -89,6 +89,10 @@ fn tags_in_command(job: &Job, run: &Spanned<String>) -> Vec<Diagnostic> {
                 return finding.help("the command gets every input as a variable: write `\"$INPUT_NAME\"`");
             }
         };
+        if variable.starts_with("before.") || variable.starts_with("state.") {
+            return finding
+                .help("only templates have this value: let the step leave it in a file of `\"$LEGWORK_FILES\"`");
+        }
         let input = variable.strip_prefix("inputs.");
         let shell = match (input, variable.as_str()) {
             (Some(name), _) => {

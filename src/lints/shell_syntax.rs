@@ -1,4 +1,4 @@
-//! Checks that the commands of checks are valid for bash, and that their failures count.
+//! Checks that the commands of steps and checks are valid for bash, and that their failures count.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) const LINT: Lint = Lint {
 };
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
-    for run in subject.job.checks.iter().map(|check| &check.run).filter(|run| !run.node.is_placeholder()) {
+    for run in subject.job.scripts().filter(|run| !run.node.is_placeholder()) {
         findings.extend(folded_line(run));
         let Some(parsed) = parse(&run.value) else { continue };
         let (at, message) = match parsed {

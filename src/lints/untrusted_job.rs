@@ -41,6 +41,10 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for reference in references.chain(skills.filter_map(|entry| entry.value.reference())) {
         refuse(reference.place(), format!("an untrusted job can't read files of `{}`", reference.value));
     }
+    for step in &job.before {
+        let step = &step.name;
+        refuse(step.place(), format!("an untrusted job can't have the step `{}` before the agent", step.value));
+    }
     for check in &job.checks {
         let check = &check.name;
         refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));

@@ -31,7 +31,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 
 fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let uses = &subject.prompts.templates.used_inputs;
-    let commands = || subject.job.checks.iter().map(|check| &check.run);
+    let commands = || subject.job.scripts();
     // A tag in a command is an error, and counts as the variable of an input.
     let are_commands_complete = commands().all(|run| {
         let has_tags = stray_tags(&run.value).iter().any(|tag| tag.purpose != TagPurpose::Other);
@@ -49,7 +49,8 @@ fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             true => (
                 has_commands,
                 format!("no command can use the secret input `{}`", name.value),
-                "remove it: only commands get secrets, and there are no checks and no agent with `bash`".to_owned(),
+                "remove it: only commands get secrets, and there are no steps, no checks and no agent with `bash`"
+                    .to_owned(),
             ),
             false => (
                 input.kind.value == InputType::Image || variables.contains(input_variable(&name.value).as_str()),
@@ -65,7 +66,7 @@ fn unused_inputs(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 
 /// Whether any agent or check runs commands.
 fn has_commands(job: &Job) -> bool {
-    !job.checks.is_empty()
+    job.scripts().next().is_some()
         || job.agents().any(|agent| agent.tools.iter().any(|tool| starts_commands(tool.value.name())))
 }
 
@@ -80,7 +81,8 @@ fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         ("network", job.network == Network::Open, "unused-network", "use the network"),
     ] {
         if let Some(grant) = subject.root.get(key).filter(|_| is_granted) {
-            let message = format!("only commands can {what}, and no agent has `bash` and there are no checks");
+            let message =
+                format!("only commands can {what}, and no agent has `bash` and there are no steps and no checks");
             let help = format!("remove `{key}`, or give an agent `bash`");
             findings.push(Diagnostic::warning(code, grant.place(), message).help(help));
         }
@@ -115,10 +117,11 @@ fn timeouts_beyond_limit(subject: &LintContext<'_>, findings: &mut Vec<Diagnosti
         let finding = Diagnostic::warning("timeout-beyond-limit", place.place(), message);
         findings.push(finding.help("shorten it, or raise `wall_clock` in `limits`"));
     };
-    for check in &job.checks {
-        let timeout = check.timeout.as_ref().filter(|timeout| !timeout.node.is_placeholder());
+    let checks = job.checks.iter().map(|check| (&check.timeout, "this check"));
+    for (timeout, whose) in job.before.iter().map(|step| (&step.timeout, "this step")).chain(checks) {
+        let timeout = timeout.as_ref().filter(|timeout| !timeout.node.is_placeholder());
         if let Some(timeout) = timeout.filter(|timeout| timeout.value.get().as_secs() > limit) {
-            report(timeout.node.clone(), "this check");
+            report(timeout.node.clone(), whose);
         }
     }
     for tool in job.agents().flat_map(|agent| agent.tools) {

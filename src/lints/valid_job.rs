@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::context_files::AgentFiles;
 use crate::diagnostic::{Diagnostic, Source};
-use crate::job::{InputType, Job, PromptText, name_from_file};
+use crate::job::{FILES_PART, InputType, Job, PromptText, name_from_file};
 use crate::json_schema::{SchemaReader, enum_inputs};
 use crate::mcp::ToolLock;
 use crate::providers::user_servers::UserServers;
@@ -113,6 +113,8 @@ pub struct Prompts {
     pub subagents: IndexMap<String, Template>,
     /// The `when` of each check, in the job's order.
     pub conditions: Vec<Option<Template>>,
+    /// The condition `skip_if`.
+    pub skip_if: Option<Template>,
     /// The variables of templates.
     pub variables: TemplateVariables,
 }
@@ -132,8 +134,10 @@ impl Prompts {
         let conditions = job.checks.iter().map(|check| check.when.as_ref());
         let conditions =
             conditions.map(|when| Some(loader.text(&when?.node, &when?.value, TextRole::Condition))).collect();
+        let skip_if = job.skip_if.as_ref();
+        let skip_if = skip_if.map(|condition| loader.text(&condition.node, &condition.value, TextRole::Condition));
         let (templates, findings) = loader.finish();
-        (Self { templates, prompt, system, subagents, conditions, variables: names }, findings)
+        (Self { templates, prompt, system, subagents, conditions, skip_if, variables: names }, findings)
     }
 }
 
@@ -150,6 +154,14 @@ fn load_prompt(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: Text
 /// again wherever the input is used.
 fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
     let mut names = TemplateVariables::default();
+    if !job.before.is_empty() {
+        let steps = job.before.iter().map(|step| &step.name);
+        names.before =
+            steps.clone().filter(|name| !name.node.is_placeholder()).map(|name| name.value.clone()).collect();
+        names.before.push(FILES_PART.to_owned());
+        names.before_incomplete = steps.clone().any(|name| name.node.is_placeholder());
+    }
+    names.before_incomplete |= root.get("before").is_some_and(|before| before.is_incomplete());
     let Some(inputs) = &job.inputs else {
         let is_meant = |key: &Node| key.text().is_some_and(|key| key_aliases::is_alias_of(key, "inputs"));
         let inputs_incomplete = root.is_incomplete() || root.entries().any(|(key, _)| is_meant(&key));
@@ -188,6 +200,8 @@ pub struct Schemas {
     pub returns: IndexMap<String, Value>,
     /// The schemas of outputs' data, by name.
     pub outputs: IndexMap<String, Value>,
+    /// The schemas of the steps before the agent, by name.
+    pub before: IndexMap<String, Value>,
     /// The paths of their files from the job's folder.
     pub files: Vec<String>,
     /// The contents of their files.
@@ -214,13 +228,24 @@ impl Schemas {
             .outputs()
             .filter_map(|(name, output)| Some((name.value.clone(), reader.read(output.schema.as_ref()?)?)));
         let outputs = outputs.collect();
+        let before =
+            job.before.iter().filter_map(|step| Some((step.name.value.clone(), reader.read(step.schema.as_ref()?)?)));
+        let before = before.collect();
         findings.append(&mut reader.findings);
-        Self { result, returns, outputs, files: reader.paths(), read: reader.read_files(), sources: reader.sources }
+        Self {
+            result,
+            returns,
+            outputs,
+            before,
+            files: reader.paths(),
+            read: reader.read_files(),
+            sources: reader.sources,
+        }
     }
 
     /// The inputs that their enums take values from.
     pub(super) fn used_inputs(&self) -> impl Iterator<Item = String> {
-        let schemas = self.result.iter().chain(self.returns.values()).chain(self.outputs.values());
-        schemas.flat_map(enum_inputs)
+        let agents = self.result.iter().chain(self.returns.values());
+        agents.chain(self.outputs.values()).chain(self.before.values()).flat_map(enum_inputs)
     }
 }

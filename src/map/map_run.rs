@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::engines::Shard;
 use super::map_plan::MapPlan;
 use super::observer::{MapObserver, MapStart};
+use super::once_steps::OnceSteps;
 use super::open_map::{OpenMap, discard_snapshot, refresh};
 use super::outage::{MapEnd, OutageGate};
 use super::results::Results;
@@ -80,6 +81,7 @@ impl MapPlan {
         observer: &dyn MapObserver,
     ) -> Result<MapEnded, Error> {
         let map = OpenMap::open(&self, &job.checked, &job.host, key)?;
+        let once = OnceSteps::of(&self, job, signals)?;
         let to_run = std::mem::take(&mut self.checked.to_run);
         let jobs = self.jobs_at_once(to_run.len(), &job.host);
         let time = self.options.limits.wall_clock.unwrap_or(NO_TIME_LIMIT).min(NO_TIME_LIMIT);
@@ -102,6 +104,7 @@ impl MapPlan {
             stop: MapStop { signals: signals.for_part(), deadline },
             flow: RowFlow { jobs, outages: Arc::new(OutageGate::new()), output_ready, flush_queue },
             tally,
+            once,
         };
         let unstarted = runner.run_all(to_run);
         remove_unused_files();

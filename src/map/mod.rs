@@ -13,6 +13,7 @@ mod map_options;
 mod map_plan;
 mod map_run;
 mod observer;
+mod once_steps;
 mod open_map;
 pub mod outage;
 mod results;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::map_plan::MapPlan;
 use super::observer::{EndedRow, MapObserver};
+use super::once_steps::OnceSteps;
 use super::open_map::OpenMap;
 use super::outage::{AfterFailure, OutageGate, RowWatch};
 use super::recorded_row::{has_ended_in, needs_no_workspace};
@@ -56,6 +57,8 @@ pub(super) struct MapRunner<'a> {
     pub(super) stop: MapStop,
     pub(super) flow: RowFlow,
     pub(super) tally: Tally,
+    /// The values of the steps that run once for all rows.
+    pub(super) once: OnceSteps,
 }
 
 /// What stops a map from outside.
@@ -218,6 +221,8 @@ impl MapRunner<'_> {
         };
         setup.observers.extend(self.observer.row_started(&row.id, &setup.prepared.plan, record.before.as_ref()));
         setup.observers.push(Arc::clone(watch) as Arc<dyn RunObserver>);
+        setup.prepared.given_steps.clone_from(&self.once.values);
+        setup.prepared.given_files.clone_from(&self.once.files);
         setup.backends.map = MapShare {
             budget: Some(Arc::clone(&self.map.budget) as Arc<dyn SharedBudget>),
             prefixes: Arc::clone(&self.plan.checked.shared_prefixes),
@@ -294,7 +299,7 @@ impl MapRunner<'_> {
                 format!("Remove its record, and the row starts again: {}", shown(&folder)),
             ));
         }
-        let setup = job.set_up(open.plan, self.stop.signals.clone())?;
+        let setup = job.set_up(open.plan, &open.record.recorder.folder, self.stop.signals.clone())?;
         Ok(OpenedRow::Open(Box::new((setup, open.record))))
     }
 

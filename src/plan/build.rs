@@ -5,17 +5,17 @@ use serde_json::Value;
 
 use super::resolve_inputs::{self, ResolvedInputs};
 use super::{
-    FORMAT, FallbackModel, InputValues, Plan, PlannedAgent, PlannedCheck, PlannedLimits, SecretInputs, checks,
-    default_prompts, outputs,
+    FORMAT, FallbackModel, InputValues, LateTemplates, Plan, PlannedAgent, PlannedCheck, PlannedLimits, PlannedStep,
+    SecretInputs, checks, default_prompts, outputs, steps,
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
     self, Agent, ContextEntry, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS,
-    PARENT_TURNS, Returns, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS,
-    ToolEntry, WALL_CLOCK_SECONDS,
+    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS, ToolEntry,
+    WALL_CLOCK_SECONDS,
 };
 use crate::json_schema::{enum_inputs, with_enum_values};
-use crate::lints::{ValidJob, resolve};
+use crate::lints::{ValidJob, ambiguous_condition, parse_condition, resolve};
 use crate::mcp::{ServerGrant, ServerSpec};
 use crate::outputs::Trigger;
 use crate::providers::Model;
@@ -60,12 +60,15 @@ impl Plan {
             valid: job,
             context,
             inputs: &values,
-            engine: job.prompts().templates.engine(&variables(job, &values.plain, context)),
+            engine: job.prompts().templates.plan_engine(&variables(job, &values.plain, context)),
             findings: Vec::new(),
         };
         let parent = builder.parent();
         let subagents = builder.subagents(parent.as_ref());
-        let checks = builder.checks();
+        let before = builder.steps();
+        let mut late = LateTemplates { date: context.run_date.clone(), ..LateTemplates::default() };
+        builder.late_templates(&mut late);
+        let checks = builder.checks(&mut late);
         let mut findings = builder.findings;
         let outputs = outputs::resolve(job, &values.plain, context.trigger.clone()).unwrap_or_else(|found| {
             findings.extend(found);
@@ -94,6 +97,8 @@ impl Plan {
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
                     allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
                     outputs,
+                    before,
+                    late,
                     checks,
                     repairs: job::value_or(declared.repairs.as_ref(), 0),
                     compaction: declared.compaction,
@@ -171,8 +176,52 @@ impl PlanBuilder<'_> {
         }
     }
 
+    /// Renders a prompt with placeholders for what isn't known yet. Where that doesn't work, it is shown as the template.
+    fn render_prompt(&mut self, template: &Template) -> Option<String> {
+        let templates = &self.valid.prompts().templates;
+        match self.engine.render(template) {
+            Err(_) if templates.is_late(template) => templates.with_includes(template).remove(template.name()),
+            Ok(text) => Some(text),
+            Err(finding) => {
+                self.findings.push(*finding);
+                None
+            }
+        }
+    }
+
+    /// Collects what is rendered when the run has started.
+    fn late_templates(&mut self, late: &mut LateTemplates) {
+        let prompts = self.valid.prompts();
+        let templates = &prompts.templates;
+        if let Some(prompt) = prompts.prompt.as_ref().filter(|prompt| templates.is_late(prompt)) {
+            late.add_prompt(templates, prompt);
+        }
+        let (Some(template), Some(declared)) = (&prompts.skip_if, &self.valid.job().skip_if) else { return };
+        late.add_skip_if(templates, template);
+        if !templates.is_late(template)
+            && let Some(rendered) = self.render(template)
+            && parse_condition(&rendered).is_none()
+        {
+            self.findings.push(ambiguous_condition(declared, "skip_if", &rendered));
+        }
+    }
+
+    /// The steps before the agent.
+    fn steps(&mut self) -> Vec<PlannedStep> {
+        let valid = self.valid;
+        let mut planned = Vec::new();
+        for step in &valid.job().before {
+            let schema = self.schema(valid.schemas().before.get(&step.name.value), step.schema.as_ref());
+            match steps::plan_step(step, schema, self.inputs) {
+                Ok(step) => planned.push(step),
+                Err(finding) => self.findings.push(*finding),
+            }
+        }
+        planned
+    }
+
     fn parent(&mut self) -> Option<PlannedAgent> {
-        let prompt = self.valid.prompts().prompt.as_ref().and_then(|prompt| self.render(prompt));
+        let prompt = self.valid.prompts().prompt.as_ref().and_then(|prompt| self.render_prompt(prompt));
         if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             let place = self.job().parent.prompt.place();
             self.findings.push(
@@ -183,7 +232,7 @@ impl PlanBuilder<'_> {
         let declared = self.valid.job().agents().next()?;
         let valid = self.valid;
         let system = valid.prompts().system.as_ref();
-        let returns = self.schema(valid.schemas().result.as_ref(), valid.job().result.as_ref());
+        let returns = self.schema(valid.schemas().result.as_ref(), valid.job().result.as_ref().map(|it| &it.schema));
         let agent = self.agent(&declared, system, returns, (PARENT_TURNS, PARENT_TOKENS))?;
         let notes: String = self.inputs.attachments.iter().map(|input| format!("\n\n{}", input.note())).collect();
         Some(PlannedAgent { prompt: Some(prompt? + &notes), ..agent })
@@ -197,7 +246,8 @@ impl PlanBuilder<'_> {
         }
         for (declared, (name, subagent)) in valid.job().agents().skip(1).zip(&valid.job().subagents) {
             let system = valid.prompts().subagents.get(&name.value);
-            let returns = self.schema(valid.schemas().returns.get(&name.value), subagent.returns.as_ref());
+            let returns =
+                self.schema(valid.schemas().returns.get(&name.value), subagent.returns.as_ref().map(|it| &it.schema));
             let Some(agent) = self.agent(&declared, system, returns, (SUBAGENT_TURNS, SUBAGENT_TOKENS)) else {
                 continue;
             };
@@ -208,13 +258,13 @@ impl PlanBuilder<'_> {
     }
 
     /// A schema with the values of the inputs that its enums name.
-    fn schema(&mut self, schema: Option<&Value>, declared: Option<&Returns>) -> Option<Value> {
+    fn schema(&mut self, schema: Option<&Value>, declared: Option<&Node>) -> Option<Value> {
         let schema = schema?;
         let list = |name: &str| self.inputs.plain.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
         let named = enum_inputs(schema);
         if let (Some(name), Some(declared)) = (named.iter().find(|name| list(name).is_empty()), declared) {
             let message = format!("the input `{name}` is an empty list, so no value is allowed where `enum` names it");
-            let finding = Diagnostic::error("bad-input", declared.schema.place(), message);
+            let finding = Diagnostic::error("bad-input", declared.place(), message);
             self.findings.push(finding.help(format!("give values: `--set {name}=a,b`")));
         }
         Some(with_enum_values(schema, list).into_owned())
@@ -269,10 +319,18 @@ impl PlanBuilder<'_> {
         })
     }
 
-    fn checks(&mut self) -> Vec<PlannedCheck> {
+    fn checks(&mut self, late: &mut LateTemplates) -> Vec<PlannedCheck> {
         let mut planned = Vec::new();
-        for (check, when) in self.valid.job().checks.iter().zip(&self.valid.prompts().conditions) {
-            match checks::plan_check(&mut self.engine, check, when.as_ref(), self.inputs) {
+        let prompts = self.valid.prompts();
+        for (check, when) in self.valid.job().checks.iter().zip(&prompts.conditions) {
+            let (late_when, when) = match when.as_ref() {
+                Some(when) if prompts.templates.is_late(when) => (Some(when), None),
+                when => (None, when),
+            };
+            if let Some(when) = late_when {
+                late.add_condition(check.name.value.trim(), &prompts.templates, when);
+            }
+            match checks::plan_check(&mut self.engine, check, when, self.inputs) {
                 Ok(check) => planned.push(check),
                 Err(finding) => self.findings.push(*finding),
             }

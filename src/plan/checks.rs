@@ -8,6 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::job::{Check, DEFAULT_CHECK_SECONDS, input_variable, input_variables};
 use crate::lints::{ambiguous_condition, parse_condition};
 use crate::template::{Engine, Template};
+use crate::yaml::Spanned;
 
 /// The longest `NAME=VALUE` of an environment, in bytes with its NUL (Linux's MAX_ARG_STRLEN). A command has the same limit.
 const MAX_VARIABLE: usize = 128 << 10;
@@ -23,10 +24,20 @@ pub(super) fn plan_check(
         None => true,
         Some((when, template)) => {
             let rendered = engine.render(template)?;
-            parse_condition(&rendered).ok_or_else(|| Box::new(ambiguous_condition(when, &rendered)))?
+            parse_condition(&rendered).ok_or_else(|| Box::new(ambiguous_condition(when, "when", &rendered)))?
         }
     };
-    let run = &check.run;
+    check_script(&check.run, runs, inputs)?;
+    Ok(PlannedCheck {
+        name: check.name.value.trim().to_owned(),
+        run: check.run.value.clone(),
+        timeout_ms: check.timeout.as_ref().map_or(DEFAULT_CHECK_SECONDS * 1000, |timeout| timeout.value.milliseconds()),
+        skipped: !runs,
+    })
+}
+
+/// Checks that a script, and the variables of inputs that it names, fit into an environment. `runs` is whether it runs at all.
+pub(super) fn check_script(run: &Spanned<String>, runs: bool, inputs: &ResolvedInputs) -> Result<(), Box<Diagnostic>> {
     if run.value.len() >= MAX_VARIABLE {
         let finding = Diagnostic::error("out-of-range", run.place(), "the command is longer than 128 kB");
         return Err(Box::new(finding.help("put it into a script in the workspace")));
@@ -44,12 +55,7 @@ pub(super) fn plan_check(
         let finding = Diagnostic::error("bad-input", run.node.place_of_range(mention.range), message);
         return Err(Box::new(finding.help("give a shorter text, or the path of a file")));
     }
-    Ok(PlannedCheck {
-        name: check.name.value.trim().to_owned(),
-        run: run.value.clone(),
-        timeout_ms: check.timeout.as_ref().map_or(DEFAULT_CHECK_SECONDS * 1000, |timeout| timeout.value.milliseconds()),
-        skipped: !runs,
-    })
+    Ok(())
 }
 
 impl Plan {

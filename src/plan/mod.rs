@@ -7,11 +7,14 @@ mod default_prompts;
 pub mod diff;
 mod input_attachments;
 mod input_values;
+mod late_templates;
+mod late_values;
 mod limit_overrides;
 mod outputs;
 mod resolve_inputs;
 mod row;
 mod shared_prefixes;
+mod steps;
 mod system_prompt;
 #[cfg(test)]
 mod tests;
@@ -46,6 +49,8 @@ pub use build::RunContext;
 pub use cost_bound::CostBound;
 pub use input_attachments::InputAttachment;
 pub use input_values::{InputValues, MAX_VALUE_BYTES, RULES, SecretInputs, ValueSource};
+pub use late_templates::LateTemplates;
+pub use late_values::LateValues;
 pub use limit_overrides::LimitOverrideError;
 pub use outputs::{check_trigger, resolve as resolve_outputs};
 pub use row::{Cell, CellValue, Row};
@@ -110,6 +115,13 @@ pub struct Plan {
     /// What agents may propose to do outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<Outputs>,
+    /// Commands that run before the agent, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<PlannedStep>,
+    /// The templates that are rendered when the run has started, because they use the output of these commands, or the state. Where
+    /// the plan has their text, `<before.NAME>` stands for a value that isn't known yet.
+    #[serde(default, skip_serializing_if = "LateTemplates::is_empty")]
+    pub late: LateTemplates,
     /// Commands that must pass after the parent's last answer, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<PlannedCheck>,
@@ -148,7 +160,9 @@ impl Plan {
 
     /// Whether some agent or check can change files of the workspace.
     pub fn changes_files(&self) -> bool {
+        // A map runs a step once in the shared workspace, before its rows start.
         self.active_checks().next().is_some()
+            || self.before.iter().any(|step| !step.once)
             || self.starts_servers()
             || self.agents().flat_map(|agent| &agent.tools).any(|grant| may_change_files(&grant.name))
     }
@@ -198,7 +212,8 @@ impl Plan {
 
     /// Whether any agent or check starts commands, so that a sandbox is needed.
     pub fn runs_commands(&self) -> bool {
-        self.active_checks().next().is_some() || self.starts_servers() || self.has_commands()
+        let has_scripts = !self.before.is_empty() || self.active_checks().next().is_some();
+        has_scripts || self.starts_servers() || self.has_commands()
     }
 
     /// Whether any agent has a tool that starts commands.
@@ -372,6 +387,8 @@ impl Plan {
             hide_json(&mut definition.input_schema);
         }
         self.files.redact(mask);
+        self.late.redact(mask);
+        self.before.iter_mut().map(|step| &mut step.run).for_each(hide);
         self.checks.iter_mut().flat_map(|check| [&mut check.name, &mut check.run]).for_each(hide);
         self
     }
@@ -450,6 +467,26 @@ pub struct FallbackModel {
     pub model: Model,
     /// The greatest number of output tokens of one reply.
     pub max_tokens: u32,
+}
+
+/// A step before the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedStep {
+    /// Its name. Templates use its output as `{{ before.NAME }}`.
+    pub name: String,
+    /// The script for `bash -e -o pipefail -c`, as the job has it. Inputs are environment variables.
+    pub run: String,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// JSON Schema of the output, with all references resolved within it. Absent: the output is a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// Whether the run continues if it fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+    /// Whether a map runs it once for all rows, without inputs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
 }
 
 /// One check.

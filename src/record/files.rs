@@ -37,6 +37,9 @@ pub const BASELINE_FILE: &str = "workspace.start";
 /// What the run has changed in the workspace, if anything.
 pub const PATCH_FILE: &str = "changes.patch";
 
+/// The folder with the files that steps before the agent have left.
+pub const FILES_FOLDER: &str = "files";
+
 pub(super) const JOB_FILE: &str = "job.yaml";
 pub(super) const PLAN_FILE: &str = "plan.json";
 /// How the run ended. It is written last.

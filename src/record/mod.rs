@@ -26,7 +26,8 @@ mod state;
 pub use self::artifacts::{WriteReports, WrittenFile};
 pub use self::attachments::read_attachment;
 pub use self::files::{
-    BASELINE_FILE, LATEST, PATCH_FILE, REPORT_FILE, RESULT_FILE, ROWS, RUNS, TRANSCRIPT_FILE, create_shared_file,
+    BASELINE_FILE, FILES_FOLDER, LATEST, PATCH_FILE, REPORT_FILE, RESULT_FILE, ROWS, RUNS, TRANSCRIPT_FILE,
+    create_shared_file,
 };
 pub(crate) use self::files::{
     is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, read_file,

@@ -14,6 +14,7 @@ const IGNORED_FIELDS: &[(&str, &[&str])] = &[
     ("results_truncated", &["tokens_before", "tokens_after"]),
     ("context_compacted", &["tokens_before", "tokens_after"]),
     ("call_finished", &["duration_ms", "file_version"]),
+    ("before_finished", &["duration_ms"]),
     ("check_finished", &["duration_ms"]),
     ("agent_finished", &["usage", "cost_usd", "cut_off_requests", "duration_ms"]),
 ];

@@ -74,6 +74,14 @@ pub(super) fn edit_impact(past: &RecordedRun, edited: &Plan, prices: &Prices) ->
             "the text of a skill changed",
             &|event| matches!(event, Event::CallStarted(call) if call.tool == SkillTool::NAME),
         );
+        for step in recorded.before.iter().filter(|_| agent == PARENT) {
+            let now = edited.before.iter().find(|other| other.name == step.name);
+            let why = format!("the step `{}` changed", step.name);
+            report(now.is_some_and(|now| now != step), &why, &|event| match event {
+                Event::BeforeStarted(started) => started.name == step.name,
+                _ => false,
+            });
+        }
         for check in recorded.checks.iter().filter(|_| agent == PARENT) {
             let now = edited.checks.iter().find(|other| other.name == check.name && !other.skipped);
             let why = format!("the check `{}` changed", check.name);

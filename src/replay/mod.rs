@@ -11,7 +11,7 @@ mod report;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
@@ -24,7 +24,7 @@ pub use self::live_tools::LiveTools;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, JournalCursor, RunDeps, RunHistory, RunState, ToolDeps};
+use crate::agent::{Agent, JournalCursor, RunDeps, RunHistory, RunState, StepDeps, ToolDeps};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply, StopReason};
@@ -33,7 +33,7 @@ use crate::pricing::Prices;
 use crate::providers::{
     Conversation, ConversationConfig, Provider, ProviderError, ProviderErrorKind, ReplyRequest, StreamObserver,
 };
-use crate::record::Record;
+use crate::record::{FILES_FOLDER, Record};
 use crate::sandbox::Sandbox;
 use crate::sync::IgnorePoison;
 use crate::workspace::Workspace;
@@ -79,7 +79,7 @@ impl Replay {
         let cursors = self.recorded.cursors(&plan, false);
         let sink = Arc::new(EventCollector::default());
         let run = self.run_state(plan, cursors, &Prices::new(), provider, self.no_tools()?, &sink);
-        Agent::run_parent(&run).await;
+        Agent::run_parent(&run, || {}).await;
         Ok(self.agents().all(|id| run.divergence(id).is_none()))
     }
 
@@ -140,7 +140,7 @@ impl Replay {
         let provider: Arc<dyn Provider> = Arc::new(NoProvider);
         let tools = tools.map_or_else(|| self.no_tools(), Ok)?;
         let run = self.run_state(plan, cursors, prices, &provider, tools, &collector);
-        Agent::run_parent(&run).await;
+        Agent::run_parent(&run, || {}).await;
         let rules = CompareRules { is_complete: true, max_tokens: edited.is_none(), tools: runs_tools };
         let mut report = self.compare(&collector.events(), &run, rules);
         if let Some(edited) = edited {
@@ -172,6 +172,10 @@ impl Replay {
         RunState::new(RunDeps {
             prices: prices.clone(),
             stop: tools.stop,
+            steps: StepDeps {
+                files: Some(Path::new(&self.recorded.started.folder).join(FILES_FOLDER)),
+                ..StepDeps::default()
+            },
             // The record says what was merged, so no subagent gets a copy of the workspace.
             history: RunHistory { cursors, is_replay: true, abort, ..RunHistory::default() },
             ..RunDeps::new(id, plan, providers, tools.deps, sink)
@@ -189,6 +193,7 @@ impl Replay {
             environment: Arc::default(),
             sandbox: Arc::new(Sandbox::unused()),
             servers: None,
+            files: None,
         };
         Ok(LiveTools { deps, stop: CancellationToken::new() })
     }

@@ -60,6 +60,7 @@ fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> 
                 }
             }
             Event::RequestStarted(_) => drop_last_request(&mut kept),
+            Event::BeforeStarted(step) => drop_last_step(&mut kept, &step.name),
             _ => {}
         }
         kept.push(entry);
@@ -75,6 +76,17 @@ fn drop_last_request(kept: &mut Vec<JournalEntry>) {
     if let Some(asked) = asked.filter(|asked| matches!(kept[*asked].event, Event::RequestStarted(_))) {
         kept.truncate(asked);
     }
+}
+
+/// Removes an earlier try of a step before the agent from the end: it runs again in its place.
+fn drop_last_step(kept: &mut Vec<JournalEntry>, name: &str) {
+    let is_try = |entry: &&JournalEntry| match &entry.event {
+        Event::BeforeStarted(step) => step.name == name,
+        Event::BeforeFinished(step) => step.name == name,
+        _ => false,
+    };
+    let tries = kept.iter().rev().take_while(is_try).count();
+    kept.truncate(kept.len() - tries);
 }
 
 /// Parallel calls end in any order: each is put directly before its subagent's end and its result.

@@ -28,6 +28,8 @@ pub(crate) struct TestCase {
     pub(crate) file: Option<String>,
     pub(crate) time_ms: u64,
     pub(crate) problem: Option<TestProblem>,
+    /// Why it didn't run, if there was nothing to do.
+    pub(crate) skipped: Option<String>,
 }
 
 /// Why a test didn't pass.
@@ -51,7 +53,9 @@ pub(crate) fn document(name: &str, time_ms: u64, suites: &[TestSuite]) -> String
     let mut xml =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {}>\n", totals(name, all(), time_ms));
     for suite in suites {
-        xml += &format!("  <testsuite {} skipped=\"0\">\n", totals(&suite.name, suite.cases.iter(), suite.time_ms));
+        let skipped = suite.cases.iter().filter(|case| case.skipped.is_some()).count();
+        let totals = totals(&suite.name, suite.cases.iter(), suite.time_ms);
+        xml += &format!("  <testsuite {totals} skipped=\"{skipped}\">\n");
         suite.cases.iter().for_each(|case| xml += &test_case(case));
         xml += "  </testsuite>\n";
     }
@@ -76,6 +80,9 @@ fn test_case(case: &TestCase) -> String {
     let file = case.file.as_ref().map(|file| format!(" file=\"{}\"", attribute(file))).unwrap_or_default();
     let (name, class, time) = (attribute(&case.name), attribute(&case.class), seconds(case.time_ms));
     let open = format!("    <testcase name=\"{name}\" classname=\"{class}\"{file} time=\"{time}\"");
+    if let Some(why) = &case.skipped {
+        return format!("{open}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", attribute(why));
+    }
     let Some(problem) = &case.problem else { return open + "/>\n" };
     let element = problem.element();
     format!(
@@ -122,6 +129,7 @@ fn expectations(case: &CaseReport) -> TestCase {
         file: Some(format!("{}/{EXPECT_FILE}", case.folder)),
         time_ms: case.duration_ms,
         problem,
+        skipped: None,
     }
 }
 
@@ -142,13 +150,14 @@ pub fn run_report(result: &RunResult, record: &str) -> String {
     let checks = run_stats::last_checks(result);
     let of_checks: u64 = checks.iter().map(|check| check.duration_ms).fold(0, u64::saturating_add);
     let failed_by_checks = result.outcome == Outcome::ChecksFailed && checks.iter().any(|check| !check.passed);
-    let has_problem = result.outcome != Outcome::Completed && !failed_by_checks;
+    let has_problem = !result.outcome.is_success() && !failed_by_checks;
     let run = TestCase {
         name: "run".to_owned(),
         class: result.job.clone(),
         file: None,
         time_ms: result.duration_ms.saturating_sub(of_checks),
         problem: has_problem.then(|| run_problem(result, record)),
+        skipped: (result.outcome == Outcome::Skipped).then(|| skip_reason(result.skipped_by.as_deref())),
     };
     let cases = std::iter::once(run).chain(checks.into_iter().map(|check| check_case(check, result, record))).collect();
     let suite = TestSuite { name: result.job.clone(), time_ms: result.duration_ms, cases };
@@ -184,7 +193,14 @@ fn check_case(check: &CheckResult, result: &RunResult, record: &str) -> TestCase
         file: None,
         time_ms: check.duration_ms,
         problem,
+        skipped: None,
     }
+}
+
+/// Why a run or a row was skipped.
+pub(crate) fn skip_reason(condition: Option<&str>) -> String {
+    condition
+        .map_or_else(|| "nothing to do".to_owned(), |condition| format!("nothing to do: skip_if is true: {condition}"))
 }
 
 fn seconds(milliseconds: u64) -> String {

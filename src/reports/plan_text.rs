@@ -55,6 +55,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
         page.agent(&format!("subagent {name}"), subagent, preview);
     }
     page.servers(plan);
+    page.steps(plan);
     page.checks(plan);
     let limits = &plan.limits;
     let count = |limit: Option<u64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
@@ -216,6 +217,26 @@ impl LineWriter {
                 "tools",
                 tools.as_deref().unwrap_or("not known: there is no lock file (`legwork mcp lock`)"),
             );
+        }
+    }
+
+    fn steps(&mut self, plan: &Plan) {
+        if plan.before.is_empty() && plan.skip_if().is_none() {
+            return;
+        }
+        self.heading("before the agent");
+        for step in &plan.before {
+            let mut notes = vec![format!("at most {}", run_stats::duration(step.timeout_ms))];
+            notes.extend(step.schema.is_some().then(|| "JSON".to_owned()));
+            notes.extend(step.optional.then(|| "optional".to_owned()));
+            notes.extend(step.once.then(|| "once for all rows of a map".to_owned()));
+            self.line(&format!("  {} ({})", step.name, notes.join(", ")));
+            for line in step.run.trim_end().lines() {
+                self.line(&format!("    | {line}"));
+            }
+        }
+        if let Some(condition) = plan.skip_if() {
+            self.field("  ", "skip_if", condition);
         }
     }
 

@@ -5,7 +5,8 @@ use indexmap::IndexMap;
 use super::display::serialized_name;
 use crate::conversation::AgentConversation;
 use crate::event::{
-    Change, CheckResult, ContextCompacted, CutOffRequests, ResultsTruncated, RunResult, Usage, WorkspaceChanged,
+    Change, CheckResult, ContextCompacted, CutOffRequests, ResultsTruncated, RunResult, StepResult, Usage,
+    WorkspaceChanged,
 };
 use crate::text::pluralize;
 use crate::text::sanitize;
@@ -31,6 +32,8 @@ pub fn run_stats(result: &RunResult) -> Vec<(&'static str, String)> {
     ];
     let ids: Vec<&str> = result.subagents.iter().map(|subagent| subagent.id.as_str()).collect();
     stats.extend((!ids.is_empty()).then(|| ("subagents", ids.join(", "))));
+    let steps: Vec<String> = result.before.iter().map(step_verdict).collect();
+    stats.extend((!steps.is_empty()).then(|| ("steps before", steps.join(", "))));
     stats.extend(checks(result).map(|checks| ("checks", checks)));
     stats.extend(change_totals(result).map(|changes| ("files", changes)));
     stats
@@ -44,6 +47,10 @@ fn answering_models(model: &str, answered_by: Option<&str>) -> String {
 /// The model of an agent, and the fallback that answered in the end.
 pub fn agent_models(agent: &AgentConversation) -> String {
     answering_models(&agent.model, agent.finished.as_ref().and_then(|end| end.answered_by.as_deref()))
+}
+
+fn step_verdict(step: &StepResult) -> String {
+    format!("{}: {}", step.name, if step.passed { "done" } else { "failed" })
 }
 
 /// The verdict of each check's last attempt, such as `tests pass: passed, lint: failed, exit code 1`, and the number of

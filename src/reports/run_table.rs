@@ -163,6 +163,7 @@ pub(super) fn text(table: &RunTable, display: DisplayOptions) -> String {
 fn colour(row: &RunRow) -> &'static str {
     match row.status {
         RunStatus::Ended(Outcome::Completed) => "32",
+        RunStatus::Ended(Outcome::Skipped) => "2",
         RunStatus::Running => "36",
         _ if row.is_resumable => "33",
         RunStatus::NotStarted => "33",
@@ -196,7 +197,7 @@ mod tests {
             names.extend(choice["const"].as_str());
             names.extend(choice["enum"].as_array().into_iter().flatten().filter_map(Value::as_str));
         }
-        assert_eq!(names.len(), 15, "{schema}");
+        assert_eq!(names.len(), 16, "{schema}");
         let listed: Vec<String> = RunStatus::all().into_iter().map(RunStatus::name).collect();
         assert!(names.iter().all(|name| listed.iter().any(|listed| listed == name)), "{listed:?}");
     }

@@ -2,7 +2,7 @@
 
 use super::display::{code_fence, serialized_name};
 use super::run_stats;
-use crate::event::{Outcome, RunResult};
+use crate::event::RunResult;
 use crate::text::pluralize;
 use crate::text::sanitize::{self, escape_markdown};
 use crate::text::truncate;
@@ -21,7 +21,7 @@ pub(crate) const MAX_TEXT_CHARS: usize = 300;
 /// that it makes no links or images.
 pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
     let mut page = heading(
-        result.outcome == Outcome::Completed,
+        result.outcome.is_success(),
         &escape_markdown(&result.job, 64),
         &escape_markdown(&result.outcome.to_string(), 64),
     );
@@ -31,6 +31,9 @@ pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
             page += &format!("{}\n", escape_markdown(hint, MAX_TEXT_CHARS));
         }
         page.push('\n');
+    }
+    if let Some(condition) = &result.skipped_by {
+        page += &format!("Nothing to do: skip\\_if is true: {}\n\n", escape_markdown(condition, MAX_TEXT_CHARS));
     }
     next_command(&mut page, next);
     page += "| | |\n|---|---|\n";

@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use super::run_stats;
 use crate::conversation::{AgentConversation, Call, CheckAttempt, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::event::{
-    AgentFinished, CallEnd, CallFinished, CheckFinished, ContextCompacted, Event, LimitReached, ModelChanged,
-    ResultsTruncated,
+    AgentFinished, BeforeFinished, CallEnd, CallFinished, CheckFinished, ContextCompacted, Event, LimitReached,
+    ModelChanged, ResultsTruncated,
 };
 use crate::message::StopReason;
 use crate::providers::Retry;
+
+fn before_title(name: &str) -> String {
+    format!("step {name}")
+}
 
 /// A step, or a part of one, in words. All texts are untrusted.
 #[derive(Debug, Default)]
@@ -69,6 +73,10 @@ impl<'a> StepView<'a> {
     pub fn of_step(step: &'a Step) -> Option<Self> {
         Some(match &step.kind {
             StepKind::Turn(_) | StepKind::Checks(_) => return None,
+            StepKind::Before(step, value) => {
+                Self { block: (!value.shown.is_empty()).then_some(("", value)), ..Self::of_before(step) }
+            }
+            StepKind::Skipped(condition) => Self::of_skip(condition),
             StepKind::Note(text) => Self { block: Some(("", text)), ..Self::new("note", "legwork to the model", "") },
             StepKind::ModelChanged(event) => Self::of_model_change(event),
             StepKind::ResultsTruncated(event) => Self::of_truncation(event),
@@ -92,6 +100,9 @@ impl<'a> StepView<'a> {
     /// An event that is a step or a part of one; `None` if nothing is said about it.
     pub fn of_event(event: &'a Event) -> Option<Self> {
         Some(match event {
+            Event::BeforeStarted(started) => Self::new("before", before_title(&started.name), ""),
+            Event::BeforeFinished(finished) => Self::of_before(finished),
+            Event::RunSkipped(skipped) => Self::of_skip(&skipped.condition),
             Event::Retrying(retrying) => Self::of_retry(&retrying.retry),
             Event::ReplyDiscarded(discarded) => Self::of_discarded_reply(&discarded.reason),
             Event::ModelChanged(event) => Self::of_model_change(event),
@@ -105,6 +116,26 @@ impl<'a> StepView<'a> {
             Event::CheckFinished(finished) => Self::of_check(&finished.name, finished.attempt, Some(finished)),
             _ => return None,
         })
+    }
+
+    /// A step before the agent.
+    fn of_before(step: &BeforeFinished) -> Self {
+        let note = match (&step.error, &step.warning) {
+            (Some(error), _) => format!("failed: {error}"),
+            (None, Some(warning)) => warning.clone(),
+            (None, None) => String::new(),
+        };
+        Self {
+            duration_ms: Some(step.duration_ms),
+            severity: Severity::of(step.error.is_some()),
+            ..Self::new("before", before_title(&step.name), note)
+        }
+        .with_facts([("step", json!(step.name)), ("exit_code", json!(step.exit_code))])
+    }
+
+    fn of_skip(condition: &str) -> Self {
+        Self::new("run_skipped", "Skipped", format!("`skip_if` is true: {condition}"))
+            .with_facts([("condition", json!(condition))])
     }
 
     /// A tool call.

@@ -2,19 +2,21 @@
 //! too early: a [`Confinement`] knows what is protected and which tier works, [`Confined`] also the record of the run, and
 //! [`ConfinedTools`], with which tools work, exists only after the record's files were written.
 
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::secrets::RunSecrets;
-use crate::agent::{ConfineCopy, ConfinedCopy, ToolDeps};
+use crate::agent::{ConfineCopy, ConfineSteps, ConfinedCopy, ToolDeps};
 use crate::error::Error;
 use crate::job::{GitAccess, Network};
 use crate::mcp::ServerSpec;
 use crate::plan::Plan;
-use crate::record::{Recorder, WrittenFile};
+use crate::record::{FILES_FOLDER, Recorder, WrittenFile};
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
 use crate::sandbox::{
     GuardedFiles, ObjectStages, RecordGuard, RecordVerifier, Sandbox, SandboxMode, SandboxPolicy, SandboxUnavailable,
@@ -55,10 +57,13 @@ pub struct SandboxScope {
     pub allow_changes: Vec<String>,
     /// The most time that a search for protected paths may take.
     pub time: Option<Duration>,
+    /// The folder with the files that steps before the agent leave, which commands may read.
+    pub files: Option<PathBuf>,
 }
 
-impl From<&Plan> for SandboxScope {
-    fn from(plan: &Plan) -> Self {
+impl SandboxScope {
+    /// What a run of a plan does. Its record is or will be this folder.
+    pub fn new(plan: &Plan, record: &Path) -> Self {
         Self {
             job: plan.job.clone(),
             workspace: PathBuf::from(&plan.workspace),
@@ -69,6 +74,7 @@ impl From<&Plan> for SandboxScope {
             protect: plan.protect.clone(),
             allow_changes: plan.allow_changes.clone(),
             time: plan.limits.wall_clock_ms.map(Duration::from_millis),
+            files: (!plan.before.is_empty()).then(|| record.join(FILES_FOLDER)),
         }
     }
 }
@@ -124,6 +130,10 @@ impl Confinement {
                  too many files or too much git configuration";
             return Err(Error::SandboxUnavailable(SandboxUnavailable { reasons: vec![why.to_owned()], remedy: None }));
         }
+        if let Some(files) = &confinement.scope.files {
+            // Landlock allows what is there. Where there is no record yet, it will be in the workspace or created in time.
+            let _ = DirBuilder::new().mode(0o700).create(files);
+        }
         let policy = confinement.policy(&confinement.scope.workspace, &confinement.protected);
         // Each copy of a workspace is another place, and would displace what is worth remembering.
         let cache = confinement.places.probe_cache.clone().filter(|_| !is_copy);
@@ -159,6 +169,7 @@ impl Confinement {
         let servers = self.server_sandboxes(servers, record)?;
         let (protected, records) = (std::mem::take(&mut self.protected), self.records.clone());
         let commands = self.commands.take();
+        let confine_steps = self.for_steps(commands.as_ref().map(|(_, policy)| policy.clone()), record);
         let confine_copy = self.for_copies(commands.as_ref().map(|(_, policy)| policy.clone()), record);
         let sandbox = match commands {
             Some((sandbox, policy)) => sandbox
@@ -166,7 +177,7 @@ impl Confinement {
                 .map_err(Error::environment("git's objects can't be kept"))?,
             None => Sandbox::unused().keeping_open((record.lock)()),
         };
-        Ok(Confined { sandbox: Arc::new(sandbox), servers, protected, records, confine_copy })
+        Ok(Confined { sandbox: Arc::new(sandbox), servers, protected, records, confine_copy, confine_steps })
     }
 
     /// Sandboxes for the servers whose network access isn't that of the run.
@@ -189,6 +200,21 @@ impl Confinement {
             sandboxes.push((network, Arc::new(sandbox)));
         }
         Ok(sandboxes)
+    }
+
+    /// Confines the steps before the agent as commands are confined, with one more folder that they can change.
+    fn for_steps(&self, policy: Option<SandboxPolicy>, record: &RecordAccess<'_>) -> Arc<ConfineSteps> {
+        let (mode, records, folder) = (self.request.mode, self.records.clone(), record.folder.to_owned());
+        let (lock, verifier) = ((record.lock)(), record.verifier.clone());
+        Arc::new(move |writable| {
+            let Some(mut policy) = policy.clone() else { return Ok(Arc::new(Sandbox::unused())) };
+            policy.writable.push(writable.to_owned());
+            let sandbox = Sandbox::detect(mode, policy.clone()).map_err(|error| error.to_string())?;
+            let lock = lock.as_ref().map(OwnedFd::try_clone).transpose().map_err(|error| error.to_string())?;
+            let record = RecordGuard { runs: &records, folder: &folder, lock, verifier: verifier.clone() };
+            let sandbox = sandbox.for_record(&policy, record);
+            sandbox.map(Arc::new).map_err(|error| format!("git's objects can't be kept: {error}"))
+        })
     }
 
     /// Confines the tools of subagents that work in a copy of the workspace as the run's own are confined, with the copy as the
@@ -248,7 +274,7 @@ impl Confinement {
     /// What commands may do in a workspace with these protected paths.
     fn policy(&self, workspace: &Path, protected: &ProtectedPaths) -> SandboxPolicy {
         let (mut readable, mut writable) = (self.request.readable.clone(), self.request.writable.clone());
-        readable.extend(protected.git_reads.iter().cloned());
+        readable.extend(protected.git_reads.iter().chain(&self.scope.files).cloned());
         if self.scope.git == GitAccess::Commit {
             writable.extend(protected.git_writes.iter().cloned());
         }
@@ -302,6 +328,7 @@ pub struct Confined {
     protected: ProtectedPaths,
     records: PathBuf,
     confine_copy: Arc<ConfineCopy>,
+    confine_steps: Arc<ConfineSteps>,
 }
 
 impl Confined {
@@ -323,8 +350,8 @@ impl Confined {
 
     /// What the tools of a replay work with, which writes no record.
     pub fn without_record(self) -> ConfinedTools {
-        let Self { sandbox, protected, records, confine_copy, .. } = self;
-        ConfinedTools { sandbox, protected, records, confine_copy }
+        let Self { sandbox, protected, records, confine_copy, confine_steps, .. } = self;
+        ConfinedTools { sandbox, protected, records, confine_copy, confine_steps }
     }
 }
 
@@ -338,6 +365,8 @@ pub struct ConfinedTools {
     pub records: PathBuf,
     /// For the tools of subagents that work in a copy of the workspace.
     pub confine_copy: Arc<ConfineCopy>,
+    /// For the steps before the agent.
+    pub confine_steps: Arc<ConfineSteps>,
 }
 
 impl ConfinedTools {
@@ -361,6 +390,7 @@ impl ConfinedTools {
             environment: Arc::new(secrets.environment),
             sandbox: Arc::clone(&self.sandbox),
             servers,
+            files: None,
         })
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::providers::replay::Script;
-use crate::providers::{ConnectContext, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind};
+use crate::providers::{
+    ConnectContext, Conversation, ConversationConfig, Model, PROVIDERS, Provider, ProviderError, ProviderErrorKind,
+};
 use crate::redaction::Redactor;
 
 /// The `User-Agent` header of all requests.
@@ -25,7 +27,7 @@ pub struct OpenedScript {
 }
 
 /// Opens every provider that the plan's models for which `is_wanted` is true need, without sending anything. A missing key is
-/// found here.
+/// found here; where steps before the agent, or a condition, may end the run before any request, it is found when the agent starts.
 ///
 /// # Errors
 /// A provider can't be used.
@@ -45,9 +47,22 @@ pub fn connect<'a>(
             let hint = "`legwork providers` lists all providers, and says where you can add a server of your own";
             Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint))
         })?;
-        opened.insert(key, (entry.connect)(&with(model)?).map_err(Error::Provider)?);
+        let provider = match (entry.connect)(&with(model)?) {
+            Err(error) if plan.has_late_values() => Arc::new(Unavailable(error)) as Arc<dyn Provider>,
+            provider => provider.map_err(Error::Provider)?,
+        };
+        opened.insert(key, provider);
     }
     Ok(opened)
+}
+
+/// A provider that can't be used.
+struct Unavailable(ProviderError);
+
+impl Provider for Unavailable {
+    fn open(&self, _: ConversationConfig) -> Result<Box<dyn Conversation>, ProviderError> {
+        Err(self.0.clone())
+    }
 }
 
 /// Opens the providers of the plan's models that answer from scripts.

@@ -1,11 +1,11 @@
 //! A job whose providers are connected, and which can then run many times.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checked_job::CheckedJob;
-use super::confinement::{Confinement, RunPlaces, SandboxRequest};
+use super::confinement::{Confinement, RunPlaces, SandboxRequest, SandboxScope};
 use super::connect::{Scripts, connect_scripts};
 use super::host::Host;
 use super::secrets::RunSecrets;
@@ -44,16 +44,17 @@ impl ConnectedJob<'_> {
         self.providers.values().map(|provider| provider.contact()).max().unwrap_or(Contact::Answered)
     }
 
-    /// A run that can start as soon as its record is open. This searches the workspace, so it may take some time.
+    /// A run that can start as soon as its record, which will be this folder, is open. This searches the workspace, so it may take some time.
     ///
     /// # Errors
     /// A model has no script, or the sandbox doesn't work here.
-    pub fn set_up(&self, plan: Plan, signals: Signals) -> Result<RunSetup<'_>, Error> {
+    pub fn set_up(&self, plan: Plan, record: &Path, signals: Signals) -> Result<RunSetup<'_>, Error> {
         let mut providers = self.providers.clone();
         providers.extend(connect_scripts(&plan, &self.scripts, &self.secrets.redactor)?);
         let mut places = self.places.clone();
         places.job_files.extend(self.config_files.iter().filter(|file| file.starts_with(&plan.workspace)).cloned());
-        let confinement = Confinement::prepare(self.sandbox.clone(), (&plan).into(), places)?;
+        let scope = SandboxScope::new(&plan, record);
+        let confinement = Confinement::prepare(self.sandbox.clone(), scope, places)?;
         confinement.warning().iter().for_each(|warning| (self.host.warn)(warning));
         let backends = Backends::new(self.host.clone(), providers, self.checked.git.clone(), signals);
         let prepared = Prepared {
@@ -63,6 +64,8 @@ impl ConnectedJob<'_> {
             job_files: self.checked.job_file_digests(),
             scripts: self.scripts.clone(),
             options: self.options.clone(),
+            given_steps: serde_json::Map::new(),
+            given_files: None,
         };
         Ok(RunSetup { prepared, confinement, backends, observers: Vec::new() })
     }

@@ -19,6 +19,7 @@ mod schedule;
 mod secrets;
 mod session;
 mod signals;
+mod steps_only;
 pub mod tool_servers;
 mod used_limit;
 
@@ -40,5 +41,6 @@ pub use self::schedule::{Start, run_many};
 pub use self::secrets::{RunSecrets, is_otlp_secret, server_secrets};
 pub use self::session::{Backends, Ended, OpenRecord, Prepared, RunSetup, Session};
 pub use self::signals::Signals;
+pub use self::steps_only::StepsRun;
 pub use self::used_limit::UsedLimit;
 pub use crate::git::head_commit;

@@ -105,6 +105,11 @@ impl ResumedRun {
         }
     }
 
+    /// The folder of its record, absolute.
+    pub fn folder(&self) -> &Path {
+        &self.recorder.folder
+    }
+
     /// The folder of all runs that has the record.
     pub fn runs_folder(&self) -> PathBuf {
         runs_folder(&self.recorder.folder, &self.state.started.run_id, &self.plan.job)

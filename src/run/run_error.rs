@@ -21,7 +21,7 @@ pub(super) fn mark_record_failure(result: &mut RunResult, failure: &io::Error, f
 
 /// Why the parent didn't complete; `None` if it did.
 pub(super) fn error_info(run: &RunState, parent: &AgentFinished) -> Option<ErrorInfo> {
-    if parent.outcome == Outcome::Completed {
+    if parent.outcome.is_success() {
         return None;
     }
     if let Some(abort) = run.abort().filter(|abort| abort.outcome == parent.outcome) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::ResumeState;
@@ -21,7 +21,8 @@ use super::secrets::RunSecrets;
 use super::signals::Signals;
 use super::tool_servers::{self, StartContext};
 use crate::agent::{
-    Agent, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState, ToolDeps,
+    Agent, FILES_VARIABLE, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState,
+    StepDeps, ToolDeps, copy_step_files,
 };
 use crate::apply::check_patch;
 use crate::error::{Error, TakenOver};
@@ -37,13 +38,14 @@ use crate::outputs::Accepted;
 use crate::plan::Plan;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::{Model, Provider};
-use crate::record::{Recorder, WrittenFile};
+use crate::record::{FILES_FOLDER, Recorder, WrittenFile};
 use crate::reports::html;
 use crate::reports::record_files::write_reports;
 use crate::running_clock::RunningInstant;
 use crate::sandbox::Tier;
 use crate::sandbox::protected_paths::{ProtectedPaths, Repositories};
 use crate::tools::ToolServers;
+use crate::workspace::Workspace;
 use crate::workspace_changes::ChangeTracker;
 
 /// A run that is about to start or to continue: what it does.
@@ -60,6 +62,10 @@ pub struct Prepared<'a> {
     pub scripts: Scripts,
     /// The options of the command line, as the journal records them.
     pub options: RunOptions,
+    /// Values that are taken instead of running steps before the agent, by the names of the steps.
+    pub given_steps: Map<String, Value>,
+    /// A folder with files that such steps have left.
+    pub given_files: Option<PathBuf>,
 }
 
 /// The locked record of a run.
@@ -150,6 +156,7 @@ pub struct Session<'a> {
     tools: ToolDeps,
     servers: Option<Arc<Servers>>,
     own_workspaces: Option<Arc<OwnWorkspaces>>,
+    steps: StepDeps,
     protected: Protected,
     /// How long the run has run, with the start of its tool servers.
     elapsed: Duration,
@@ -221,10 +228,24 @@ impl<'a> Session<'a> {
         let written = record.write_source(&prepared).map_err(record_failed)?;
         let confined = confined.record_written(&written).map_err(record_failed)?;
         let opening = opening(&prepared, &record, &job_files, confined.sandbox.tier());
-        let Prepared { plan, secrets, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, given_files, .. } = prepared;
+        let files = (!plan.before.is_empty()).then(|| folder.join(FILES_FOLDER));
+        if let Some(files) = &files {
+            record.recorder.open_folder().create_dir(Path::new(FILES_FOLDER), 0o700).map_err(record_failed)?;
+            if let Some(given) = given_files.as_ref().filter(|_| record.before.is_none()) {
+                copy_step_files(given, files).map_err(record_failed)?;
+            }
+            let variable = (FILES_VARIABLE.to_owned(), files.to_string_lossy().into_owned());
+            secrets.environment = secrets.environment.with_variables([variable]);
+        }
         let of_servers = servers.clone().map(|servers| servers as Arc<dyn ToolServers>);
-        let tools = confined.open(Path::new(&plan.workspace), Vec::new(), secrets, of_servers)?;
-        let ConfinedTools { protected, records, confine_copy, .. } = confined;
+        let mut tools = confined.open(Path::new(&plan.workspace), Vec::new(), secrets, of_servers)?;
+        if let Some(files) = &files {
+            tools.files =
+                Some(Arc::new(Workspace::open(files, vec![files.clone()], Vec::new()).map_err(record_failed)?));
+        }
+        let ConfinedTools { protected, records, confine_copy, confine_steps, .. } = confined;
+        let steps = StepDeps { confine: Some(confine_steps), files, given: given_steps };
         let ProtectedPaths { allowed_changes: allowed, repositories, .. } = protected;
         let own_workspaces = plan.copies_workspace().then(|| {
             let (workspace, git) = (Arc::clone(&tools.workspace), backends.git.clone());
@@ -234,7 +255,19 @@ impl<'a> Session<'a> {
         let own_workspaces = own_workspaces.transpose()?;
         let protected = Protected { repositories, git_folders: allowed.git_folders, records };
         let OpenRecord { recorder, before } = record;
-        Ok(Self { plan, recorder, before, opening, backends, tools, servers, own_workspaces, protected, elapsed })
+        Ok(Self {
+            plan,
+            recorder,
+            before,
+            opening,
+            backends,
+            tools,
+            servers,
+            own_workspaces,
+            steps,
+            protected,
+            elapsed,
+        })
     }
 
     /// Runs to the end, whatever it is. The record is complete then.
@@ -243,7 +276,8 @@ impl<'a> Session<'a> {
     /// The run couldn't start, or its result couldn't be written.
     pub async fn run(self, observers: Vec<Arc<dyn RunObserver>>) -> Result<Ended, Error> {
         let running = self.start(observers).await?;
-        let parent = Agent::run_parent(&running.run).await;
+        let begin_scan = || running.changes.iter().for_each(BaselineTask::begin);
+        let parent = Agent::run_parent(&running.run, begin_scan).await;
         let end = running.end(&parent).await;
         running.finish(end).await
     }
@@ -267,8 +301,12 @@ impl<'a> Session<'a> {
             shows_content: !self.before.as_ref().is_some_and(|before| before.has_new_secrets),
         });
         let current = CurrentChanges { tracker: tracker.clone(), stop: signals.stop.clone() };
-        let changes = tracker.map(|tracker| BaselineTask::begin(tracker, self.before.as_ref(), signals));
+        let changes = tracker.map(|tracker| BaselineTask::new(tracker, self.before.as_ref(), signals));
         let (changes, baseline_ready) = changes.unzip();
+        // What steps before the agent change isn't a change of the run.
+        if let Some(changes) = changes.as_ref().filter(|_| self.plan.before.is_empty()) {
+            changes.begin();
+        }
         let past = self.before.as_ref().map_or_else(Past::default, |before| Past {
             has_acted: before.has_acted(),
             changed: before.workspace_changed(),
@@ -281,6 +319,7 @@ impl<'a> Session<'a> {
             prices: host.prices.clone(),
             message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: host.clock,
+            steps: self.steps,
             own_workspaces: self.own_workspaces.clone(),
             changes: Some(Arc::new(current)),
             // The end of the run isn't a signal.
@@ -392,7 +431,7 @@ impl Running<'_> {
         }
         let keep = match plan.keep {
             Keep::Always => true,
-            Keep::OnFailure => result.outcome != Outcome::Completed,
+            Keep::OnFailure => !result.outcome.is_success(),
             // They are needed to resume the run.
             Keep::Never => !is_final(result.outcome),
         };
@@ -471,7 +510,7 @@ impl OpenRecord {
 
 /// The first event of this part of a run.
 fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], tier: Tier) -> Event {
-    let Prepared { plan, secrets, job_file, job_files: digests_of_files, scripts, options } = prepared;
+    let Prepared { plan, secrets, job_file, job_files: digests_of_files, scripts, options, .. } = prepared;
     let OpenRecord { recorder, before } = record;
     let (version, sandbox) = (env!("CARGO_PKG_VERSION").to_owned(), tier.to_string());
     let (workspace, commit) = (plan.workspace.clone(), head_commit(Path::new(&plan.workspace)));

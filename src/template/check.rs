@@ -102,7 +102,10 @@ impl<'h, 'a> TemplateChecker<'h, 'a> {
         match self.names.scopes.get(name.id) {
             Some(NameBinding::Inputs) => Some("inputs"),
             Some(NameBinding::Other) => None,
-            None => (name.id == "inputs" || TemplateVariables::parts(name.id).is_some()).then_some(name.id),
+            None => {
+                let is_root = name.id == "inputs" || TemplateVariables::is_late(name.id);
+                (is_root || TemplateVariables::parts(name.id).is_some()).then_some(name.id)
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The state of a check of templates: the job's declarations, and the findings so far.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use minijinja::Environment;
@@ -29,6 +29,10 @@ pub(super) struct CheckContext<'a> {
     pub(super) findings: Findings,
     /// The number of findings that make a text invalid, those included that were found before.
     pub(super) found: usize,
+    /// Whether the text that is being checked uses a value that is known only when a run has started.
+    pub(super) uses_late: bool,
+    /// The steps before the agent that texts use; `None` if they use `before` as a whole.
+    pub(super) used_steps: Option<BTreeSet<String>>,
     /// An input that untrusted users can write and that templates can use.
     pub(super) untrusted: Option<&'a str>,
     declared: HashMap<&'a str, DeclaredInput>,
@@ -52,6 +56,8 @@ impl<'a> CheckContext<'a> {
             used_inputs: UsedInputs::default(),
             findings: Findings::default(),
             found: 0,
+            uses_late: false,
+            used_steps: Some(BTreeSet::new()),
             untrusted,
             declared,
         }

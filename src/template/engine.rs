@@ -86,6 +86,12 @@ impl<'a> Engine<'a> {
         Self { limited, values, templates, fuel: FUEL }
     }
 
+    /// Prints lists and mappings as JSON.
+    pub(super) fn printing_json(self) -> Self {
+        self.limited.limits.prints_json.store(true, std::sync::atomic::Ordering::Relaxed);
+        self
+    }
+
     /// Whether the limits leave nothing for further texts.
     pub(super) fn is_exhausted(&self) -> bool {
         self.fuel == 0 || self.limited.limits.is_exhausted()

@@ -82,6 +82,7 @@ impl<'a> Loader<'a> {
         let name = format!("\0{}", self.templates.texts.len());
         let text = TemplateText { text: text.into(), origin: TextOrigin::of_node(node) };
         self.templates.texts.insert(name.clone(), text);
+        self.context.uses_late = false;
         self.walk(&name, role, Arc::default(), &[]);
         Template { name }
     }
@@ -90,6 +91,7 @@ impl<'a> Loader<'a> {
     pub fn file(&mut self, path: &str, place: SourceSpan, role: TextRole) -> Option<Template> {
         match self.read(path) {
             Ok(()) => {
+                self.context.uses_late = false;
                 self.walk(path, role, Arc::default(), &[]);
                 Some(Template { name: path.to_owned() })
             }
@@ -103,12 +105,14 @@ impl<'a> Loader<'a> {
     /// The texts and the findings. A text with an error can't be rendered.
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.used_inputs = self.context.used_inputs;
+        self.templates.used_steps = self.context.used_steps;
         (self.templates, self.context.findings.finish())
     }
 
-    /// Makes a text that includes an invalid one invalid, too.
+    /// Makes a text that includes an invalid one invalid, too, and one that includes a late one late.
     fn propagate_finding(&mut self, name: &str) {
         self.context.found += usize::from(self.templates.invalid.contains(name));
+        self.context.uses_late |= self.templates.late.contains(name);
     }
 
     fn walk(&mut self, name: &str, role: TextRole, visible: Arc<VisibleNames>, trail: &[String]) {
@@ -131,7 +135,12 @@ impl<'a> Loader<'a> {
         let found = self.context.found;
         let visible = visit.visible.clone();
         self.walked.insert(visit);
+        let includer_is_late = std::mem::take(&mut self.context.uses_late);
         self.walk_text(name, text, role, &visible, trail);
+        if self.context.uses_late {
+            self.templates.late.insert(name.to_owned());
+        }
+        self.context.uses_late |= includer_is_late;
         if self.context.found > found || self.has_too_many_walks {
             self.templates.invalid.insert(name.to_owned());
         }
@@ -265,6 +274,9 @@ impl<'a> TextHost<'a> for Loader<'a> {
         }
         match self.read(path) {
             Ok(()) => {
+                if let Some(includer) = from.stack.last() {
+                    self.templates.includes.entry(includer.clone()).or_default().insert(path.to_owned());
+                }
                 let (role, visible) = (from.role, from.visible);
                 let key = (path.to_owned(), role);
                 if self.last_visible.get(&key).is_some_and(|latest| Arc::ptr_eq(latest, &visible)) {

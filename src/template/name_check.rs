@@ -9,7 +9,7 @@ use super::check_context::CheckContext;
 use super::render_limits::bounded_filters;
 use super::scopes::{NameBinding, Scopes, VisibleNames};
 use super::texts::TextOrigin;
-use super::variables::TemplateVariables;
+use super::variables::{BEFORE, TemplateVariables};
 use crate::diagnostic::{Diagnostic, SourceSpan, suggest_certain_name, suggest_name};
 
 /// What a text is for.
@@ -117,6 +117,9 @@ impl NameChecker {
             Some(NameBinding::Inputs) => return self.whole_inputs(cx, span),
             Some(NameBinding::Other) => return,
             None if name == "inputs" => return self.whole_inputs(cx, span),
+            None if TemplateVariables::is_late(name) => {
+                return self.late(cx, name, None, span.start_offset as usize..span.end_offset as usize);
+            }
             None if TemplateVariables::parts(name).is_some() || is_global => return,
             None => {}
         }
@@ -159,8 +162,46 @@ impl NameChecker {
         }
     }
 
-    /// Checks a part of `inputs`, `job` or `run`.
+    /// Checks a use of `before` or `state`, whose values are known only when a run has started. `part` is the one that is used, if
+    /// it isn't the whole.
+    fn late(&mut self, cx: &mut CheckContext<'_>, root: &str, part: Option<&str>, range: Range<usize>) {
+        cx.uses_late = true;
+        match part {
+            _ if root != BEFORE => {}
+            Some(part) => {
+                if let Some(steps) = &mut cx.used_steps {
+                    steps.insert(part.to_owned());
+                }
+            }
+            None => cx.used_steps = None,
+        }
+        let names = cx.names;
+        let undefined = |message: String| Diagnostic::error("undefined-variable", self.at(range.clone()), message);
+        let finding = match part {
+            _ if !names.has_late(root) && root == BEFORE => {
+                undefined("the job has no steps before the agent".to_owned())
+                    .help("declare them: `before: [{ name: NAME, run: COMMAND }]`")
+            }
+            _ if !names.has_late(root) => undefined("the job keeps no state".to_owned())
+                .help("declare it: `state: { schema: ..., initial: ... }`"),
+            _ if self.role == TextRole::System => undefined(format!("a system prompt can't use `{root}`"))
+                .help("use it in the prompt, and write there where it comes from"),
+            Some(part) if root == BEFORE && !names.before_incomplete && !names.before.iter().any(|it| it == part) => {
+                let known = || names.before.iter().map(String::as_str);
+                let listed = || known().map(|name| format!("`{BEFORE}.{name}`")).collect::<Vec<_>>().join(", ");
+                let finding = undefined(format!("there is no step `{part}` before the agent"));
+                suggest(finding, part, known, || format!("there is {}", listed()))
+            }
+            _ => return,
+        };
+        cx.report(finding);
+    }
+
+    /// Checks a part of `inputs`, `before`, `state`, `job` or `run`.
     pub(super) fn attribute(&mut self, cx: &mut CheckContext<'_>, root: &str, name: &str, range: Range<usize>) {
+        if TemplateVariables::is_late(root) {
+            return self.late(cx, root, Some(name), range);
+        }
         // Computed only for errors, because it goes through the whole text.
         let place = || self.at(range.clone());
         let names = cx.names;

@@ -4,12 +4,13 @@
 //! Every value that an operator, filter, function or literal produces is measured, and the sizes are added up. Filters
 //! that can produce a huge value in one step estimate its size first.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use minijinja::value::{DynObject, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Expression, Output, State, Value, context, filters, functions, tests};
 
+use super::placeholder::Placeholder;
 use super::tracked_inputs::TrackedInputs;
 use crate::sync::IgnorePoison;
 
@@ -72,12 +73,14 @@ impl ExceededLimit {
 #[derive(Debug)]
 pub(super) struct RenderLimits {
     left: AtomicU64,
+    /// Whether lists and mappings are printed as JSON.
+    pub(super) prints_json: AtomicBool,
     exceeded: Mutex<Option<ExceededLimit>>,
 }
 
 impl Default for RenderLimits {
     fn default() -> Self {
-        Self { left: AtomicU64::new(MAX_WORK), exceeded: Mutex::default() }
+        Self { left: AtomicU64::new(MAX_WORK), prints_json: AtomicBool::new(false), exceeded: Mutex::default() }
     }
 }
 
@@ -85,6 +88,7 @@ impl RenderLimits {
     /// Forgets all that was used.
     pub(super) fn reset(&self) {
         self.left.store(MAX_WORK, Ordering::Relaxed);
+        self.prints_json.store(false, Ordering::Relaxed);
         self.take_exceeded();
     }
 
@@ -153,6 +157,10 @@ impl RenderLimits {
     /// The result of a chain of operators.
     fn fold(&self, operands: &Value, signs: &str) -> Result<Value, Error> {
         let operands: Vec<Value> = operands.try_iter()?.collect();
+        let unknown = operands.iter().find(|operand| operand.downcast_object_ref::<Placeholder>().is_some());
+        if let Some(unknown) = unknown.filter(|_| signs.bytes().any(|sign| sign != b'~')) {
+            return Ok(unknown.clone());
+        }
         for operand in &operands {
             // Fails with the engine's own message for undefined values.
             if operand.is_undefined() {
@@ -211,6 +219,10 @@ impl RenderLimits {
         }
         let size = self.measure(value)?;
         self.charge(size)?;
+        let is_compound = matches!(value.kind(), ValueKind::Seq | ValueKind::Map);
+        if is_compound && self.prints_json.load(Ordering::Relaxed) {
+            return out.write_str(&to_json(value).to_string()).map_err(Error::from);
+        }
         minijinja::escape_formatter(out, state, value)
     }
 
@@ -220,6 +232,9 @@ impl RenderLimits {
             let limits = self.clone();
             environment.add_filter(name, move |state: &mut State<'_, '_>, arguments: Rest<ValueOrKwargs>| {
                 let arguments = arguments.into_values();
+                if let Some(unknown) = arguments.first().and_then(Value::downcast_object_ref::<Placeholder>) {
+                    return Ok(unknown.filtered(name));
+                }
                 let size = limits.measure_all(&arguments)?;
                 limits.charge(VALUE_OVERHEAD + size / READ_COST_DIVISOR)?;
                 limits.check_value_size(estimate(&limits, &arguments, size)?)?;
@@ -278,6 +293,27 @@ impl minijinja::value::Object for CountedTextMarker {
     }
 }
 
+/// A value as JSON. Its depth was measured.
+fn to_json(value: &Value) -> serde_json::Value {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => serde_json::Value::Null,
+        ValueKind::Bool => value.is_true().into(),
+        ValueKind::Number => match (i64::try_from(value.clone()), f64::try_from(value.clone())) {
+            (Ok(whole), _) => whole.into(),
+            (_, Ok(number)) => number.into(),
+            _ => value.to_string().into(),
+        },
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter().map(|items| items.map(|item| to_json(&item)).collect()).unwrap_or_default()
+        }
+        ValueKind::Map => {
+            let pairs = value.as_object().and_then(DynObject::try_iter_pairs).into_iter().flatten();
+            pairs.map(|(key, item)| (key.to_string(), to_json(&item))).collect::<serde_json::Map<_, _>>().into()
+        }
+        _ => value.to_string().into(),
+    }
+}
+
 /// Adds the size of a value to `size`, and stops when that is too large.
 fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededLimit> {
     *size += VALUE_OVERHEAD + value.as_str().map_or(0, str::len) as u64;
@@ -288,6 +324,9 @@ fn measure(value: &Value, levels: usize, size: &mut u64) -> Result<(), ExceededL
         *size += value.as_bytes().filter(|_| value.as_str().is_none()).map_or(0, <[u8]>::len) as u64;
         return Ok(());
     };
+    if value.downcast_object_ref::<Placeholder>().is_some() {
+        return Ok(());
+    }
     if let Some(inputs) = value.downcast_object_ref::<TrackedInputs>() {
         *size += inputs.size;
         return Ok(());

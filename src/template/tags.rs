@@ -75,7 +75,7 @@ pub(super) fn tags(text: &str) -> Vec<Tag> {
 pub(super) fn tags_after_dollar(text: &str) -> Vec<Range<usize>> {
     let is_of_job = |tag: &Tag| {
         let word = first_word(tag.content(text));
-        word == "inputs" || TemplateVariables::parts(word).is_some()
+        word == "inputs" || TemplateVariables::is_late(word) || TemplateVariables::parts(word).is_some()
     };
     let found = tags(text)
         .into_iter()

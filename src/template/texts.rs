@@ -58,6 +58,12 @@ pub(super) struct TemplateText {
 #[derive(Debug, Default)]
 pub struct Templates {
     pub(super) texts: BTreeMap<String, TemplateText>,
+    /// The names of texts that use a value which is known only when a run has started, or include a file that does.
+    pub(super) late: BTreeSet<String>,
+    /// The steps before the agent that the texts use; `None` if they use `before` as a whole.
+    pub(super) used_steps: Option<BTreeSet<String>>,
+    /// The files that each text includes itself.
+    pub(super) includes: BTreeMap<String, BTreeSet<String>>,
     /// The names of texts with an error in them or in a file that they include.
     pub(super) invalid: BTreeSet<String>,
     /// Operations that fail for every value of their operands' types, in branches and loops too.
@@ -85,6 +91,16 @@ impl Templates {
     /// Whether the text has tags or comments.
     pub fn has_tags(&self, template: &Template) -> bool {
         self.texts.get(&template.name).is_some_and(|text| has_tags(&text.text))
+    }
+
+    /// Whether the text can be rendered only when a run has started: it uses the values of steps, or the state.
+    pub fn is_late(&self, template: &Template) -> bool {
+        self.late.contains(&template.name)
+    }
+
+    /// Whether any text uses the output of a step before the agent.
+    pub fn uses_step(&self, name: &str) -> bool {
+        self.used_steps.as_ref().is_none_or(|steps| steps.contains(name))
     }
 
     /// Whether the text and the files that it includes have no errors.

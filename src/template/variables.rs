@@ -15,7 +15,18 @@ pub struct TemplateVariables {
     pub untrusted: Vec<String>,
     /// Whether the job may have inputs that couldn't be read, so that an unknown one isn't an error.
     pub inputs_incomplete: bool,
+    /// The parts of `before`: the names of the steps before the agent, and `files`. Empty without steps.
+    pub before: Vec<String>,
+    /// Whether the job may have steps that couldn't be read.
+    pub before_incomplete: bool,
+    /// Whether the job keeps a state.
+    pub has_state: bool,
 }
+
+/// The variable with the values of the steps before the agent.
+pub(super) const BEFORE: &str = "before";
+/// The variable with the value that is kept between runs.
+pub(super) const STATE: &str = "state";
 
 /// The variables other than `inputs`, with their attributes. One without attributes is a text.
 const BUILTIN_VARIABLES: &[(&str, &[&str])] = &[("workspace", &[]), ("job", &["name"]), ("run", &["id", "date"])];
@@ -27,7 +38,7 @@ const MAX_LISTED: usize = 30;
 impl TemplateVariables {
     /// Whether it is the name of a variable with parts.
     pub(super) fn is_root(name: &str) -> bool {
-        name == "inputs" || Self::parts(name).is_some_and(|parts| !parts.is_empty())
+        name == "inputs" || Self::is_late(name) || Self::parts(name).is_some_and(|parts| !parts.is_empty())
     }
 
     /// The variables that can be written alone.
@@ -45,6 +56,19 @@ impl TemplateVariables {
         self.inputs.iter().take(MAX_SUGGESTED).map(String::as_str)
     }
 
+    /// Whether it is the name of a variable whose value is known only when a run has started.
+    pub(super) fn is_late(name: &str) -> bool {
+        [BEFORE, STATE].contains(&name)
+    }
+
+    /// Whether templates of the job have such a variable.
+    pub(super) fn has_late(&self, name: &str) -> bool {
+        match name {
+            BEFORE => !self.before.is_empty() || self.before_incomplete,
+            _ => self.has_state,
+        }
+    }
+
     /// All variables for a message, with the first inputs of many.
     pub(super) fn listed(&self) -> String {
         let inputs = self.inputs.iter().take(MAX_LISTED).map(|name| format!("`inputs.{name}`"));
@@ -54,7 +78,9 @@ impl TemplateVariables {
             let whole = parts.is_empty().then(|| format!("`{root}`"));
             whole.into_iter().chain(parts.iter().map(move |part| format!("`{root}.{part}`")))
         });
-        inputs.chain(fixed).collect::<Vec<_>>().join(", ")
+        let before = self.before.iter().take(MAX_LISTED).map(|name| format!("`{BEFORE}.{name}`"));
+        let state = self.has_state.then(|| format!("`{STATE}`"));
+        inputs.chain(before).chain(state).chain(fixed).collect::<Vec<_>>().join(", ")
     }
 }
 

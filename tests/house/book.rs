@@ -156,6 +156,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Checks and results",
         &[
+            "empty-step",
+            "duplicate-step",
             "empty-check",
             "duplicate-check",
             "ignored-failure",

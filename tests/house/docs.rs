@@ -314,7 +314,8 @@ fn the_page_about_records_agrees_with_the_schemas() {
 
 #[test]
 fn the_book_has_every_key_of_a_job_in_a_table() {
-    let pages = ["docs/src/job-reference.md", "docs/src/tool-servers.md"].map(read).join("\n");
+    let pages =
+        ["docs/src/job-reference.md", "docs/src/tool-servers.md", "docs/src/before-the-agent.md"].map(read).join("\n");
     let rows = pages.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let listed: BTreeSet<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
     let schema: Value = serde_json::from_str(&read("schemas/job.schema.json")).unwrap();

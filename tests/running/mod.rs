@@ -1,5 +1,6 @@
 //! Whole runs: how they start, end, resume and are replayed.
 
+pub(crate) mod before_steps;
 pub(crate) mod keyed_runs;
 pub(crate) mod replay;
 pub(crate) mod resume;

@@ -126,6 +126,16 @@ const FEATURES: &[Feature] = &[
         ..NOTHING
     },
     Feature {
+        name: "steps before",
+        job: "before:\n  - { name: issues, run: 'cat issues.json; echo $INPUT_N > \"$LEGWORK_FILES/n.txt\"', schema: { type: array } }\n  \
+              - { name: note, run: echo shared, once: true }\nskip_if: '{{ before.issues == [] }}'\n\
+              parent: { prompt: 'Go {{ inputs.n }}{% for issue in before.issues %}, {{ issue.title }}{% endfor %}, {{ before.note }}', \
+              tools: [bash] }\n",
+        files: &[("issues.json", "[{ \"title\": \"broken window\" }]\n")],
+        shows: ", broken window, shared",
+        ..NOTHING
+    },
+    Feature {
         name: "secret",
         job: "parent: { prompt: 'Go {{ inputs.n }}', tools: [bash] }\n",
         script: "parent:\n  - calls: [{ tool: bash, input: { command: 'echo \"got $INPUT_TOKEN\"' } }]\n  - text: done\n",

@@ -109,10 +109,10 @@ impl<'a> Job<'a> {
         let run = RunIdentity { workspace: &checked.workspace, run_id: &run_id, run_date: &date };
         let (plan, secret_inputs) = checked.plan(&InputValues::default(), run)?;
         let job = self.connect(checked, &plan, host.secrets(&plan, &secret_inputs), host)?;
-        let setup = job.set_up(plan, Signals::none())?;
         let CheckedJob { out, job_dir, workspace, .. } = &job.checked;
         let recorder = Recorder::create(out, job_dir, &run_id, (host.record_key)(workspace)?)?;
         let folder = recorder.folder.clone();
+        let setup = job.set_up(plan, &folder, Signals::none())?;
         let runtime = start_runtime()?;
         let ended = runtime.block_on(setup.execute(OpenRecord { recorder, before: None }));
         runtime.shutdown_background();

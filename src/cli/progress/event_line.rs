@@ -28,6 +28,10 @@ pub(super) fn event_line(entry: &JournalEntry) -> Option<String> {
             let note = finished.merged.as_ref()?.note.as_ref()?;
             format!("warning: files of a subagent: {note}")
         }
+        Event::BeforeStarted(_) | Event::RunSkipped(_) => StepView::of_event(&entry.event)?.line(),
+        Event::BeforeFinished(finished) if finished.error.is_none() && finished.warning.is_none() => {
+            part_line(&entry.event, "")?
+        }
         Event::CheckFinished(finished) if !finished.passed => {
             part_line(&entry.event, finished.output.trim_end().lines().next_back().unwrap_or_default())?
         }

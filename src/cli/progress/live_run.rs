@@ -243,12 +243,14 @@ impl LiveAgent {
                 });
             }
             Event::CallFinished(finished) => self.running_calls.retain(|call| call.id != finished.result.call_id),
-            Event::CheckStarted(_) => {
+            Event::CheckStarted(_) | Event::BeforeStarted(_) => {
                 let (id, line) = (CHECK_CALL_ID.to_owned(), line());
                 self.last_call.clone_from(&line);
                 self.running_calls.push(RunningCall { id, line, child: None });
             }
-            Event::CheckFinished(_) => self.running_calls.retain(|call| call.id != CHECK_CALL_ID),
+            Event::CheckFinished(_) | Event::BeforeFinished(_) => {
+                self.running_calls.retain(|call| call.id != CHECK_CALL_ID);
+            }
             Event::AgentFinished(_) => {
                 self.has_ended = true;
                 self.running_calls.clear();

@@ -130,6 +130,8 @@ impl RunObserver for Shown {
 fn is_shown_above(entry: &JournalEntry) -> bool {
     match &entry.event {
         Event::CheckFinished(_)
+        | Event::BeforeFinished(_)
+        | Event::RunSkipped(_)
         | Event::Retrying(_)
         | Event::ModelChanged(_)
         | Event::ResultTaken(_)

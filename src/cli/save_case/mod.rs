@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io, slice};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::workspace_copy::WorkspaceCopy;
 use super::arguments::reject_escaping_symlinks;
@@ -22,7 +22,8 @@ use super::sandbox_options::SandboxOptions;
 use super::test;
 use crate::cases::generate::{self, FileOutcome, RecordedReply, WorkspaceOutcome};
 use crate::cases::{
-    EXPECT_FILE, INPUTS_FILE, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, WORKSPACE_FOLDER, fixture, with_placeholder,
+    BEFORE_FILE, EXPECT_FILE, INPUTS_FILE, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, WORKSPACE_FOLDER, fixture,
+    with_placeholder,
 };
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
@@ -259,6 +260,10 @@ impl CaseRecorder {
             let inputs = plan.inputs.iter().map(|(name, value)| (name.clone(), value.clone()));
             fs::write(at(INPUTS_FILE), yaml::to_yaml(&Value::Object(inputs.collect())))?;
         }
+        if !plan.before.is_empty() {
+            let values = Value::Object(self.replies.steps.lock().ignore_poison().clone());
+            fs::write(at(BEFORE_FILE), yaml::to_yaml(&values))?;
+        }
         let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
         let needed = needed_files(plan, calls, &self.fixture);
         if let Some(needed) = &needed {
@@ -337,12 +342,17 @@ struct ReplyRecorder {
     by_agent: Mutex<BTreeMap<String, Vec<RecordedReply>>>,
     /// The number of turns that a summary keeps, for agents whose last request was for a summary.
     kept_turns: Mutex<BTreeMap<String, Option<u32>>>,
+    /// The values of the steps before the agent, by name.
+    steps: Mutex<Map<String, Value>>,
 }
 
 impl RunObserver for ReplyRecorder {
     fn event(&self, entry: &JournalEntry) {
         let mut kept_turns = self.kept_turns.lock().ignore_poison();
         match &entry.event {
+            Event::BeforeFinished(step) => {
+                self.steps.lock().ignore_poison().insert(step.name.clone(), step.value.clone());
+            }
             Event::RequestStarted(request) => drop(kept_turns.insert(entry.agent.clone(), request.kept_turns)),
             Event::ReplyReceived(received) => {
                 let kept_turns = kept_turns.get(&entry.agent).copied().flatten();

@@ -96,9 +96,10 @@ impl OfflineEngine<'_> {
         job.check_options(&plan)?;
         let secrets = job.host.secrets(&plan, &secret_inputs);
         let job = job.connect(&plan, secrets, None)?;
-        let mut setup = job.set_up(plan, signals)?;
         let record_key = (job.host.record_key)(&workspace)?;
         let recorder = Recorder::create(&job.checked.out, &job.checked.job_dir, &run_id, record_key)?;
+        let mut setup = job.set_up(plan, &recorder.folder, signals)?;
+        setup.prepared.given_steps = case.before.clone();
         let (plan, signals) = (&setup.prepared.plan, &setup.backends.signals);
         let progress = RunProgress::start(env, false, plan, env.prices()?, None, signals);
         setup.observers.push(progress.observer());

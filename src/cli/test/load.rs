@@ -4,10 +4,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::discover::DiscoveredCase;
-use crate::cases::{self, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER};
+use crate::cases::{
+    self, BEFORE_FILE, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, TESTS_FOLDER,
+};
 use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
+use crate::json_schema::SchemaValidator;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
@@ -62,7 +67,8 @@ impl CaseLoader {
         let replies = self.load_replies(folder, job.as_deref());
         let inputs = Some(folder.join(INPUTS_FILE)).filter(|path| path.exists());
         let secrets = job.as_ref().and_then(|job| self.check_inputs(job, inputs.as_deref()));
-        let (job, expect, (replies, script), secrets) = (job?, expect?, replies?, secrets?);
+        let before = job.as_ref().and_then(|job| self.load_steps(job, folder));
+        let (job, expect, (replies, script), secrets, before) = (job?, expect?, replies?, secrets?, before?);
         Some(Case {
             name: found.name(),
             folder: folder.clone(),
@@ -73,6 +79,7 @@ impl CaseLoader {
             reply_counts: script.unused(|_| 0).into_iter().map(|left| (left.agent, left.total)).collect(),
             inputs,
             event: Some(folder.join(EVENT_FILE)).filter(|path| path.exists()),
+            before,
             missing_secrets: secrets,
             env: job
                 .job()
@@ -137,6 +144,56 @@ impl CaseLoader {
         let shown = self.display_path(place);
         self.findings.push(read_files::unreadable_file(Path::new(&shown), &why).help(help));
         None
+    }
+
+    /// The values of the steps before the agent: a case doesn't run them.
+    fn load_steps(&mut self, job: &ValidJob, folder: &Path) -> Option<Map<String, Value>> {
+        let path = folder.join(BEFORE_FILE);
+        let steps = &job.job().before;
+        if steps.is_empty() && !path.exists() {
+            return Some(Map::new());
+        }
+        if !path.exists() {
+            let names: Vec<String> = steps.iter().map(|step| format!("{}: ...", step.name.value)).collect();
+            let why = format!("the case needs the values of the job's steps, which it doesn't run: `{BEFORE_FILE}`");
+            let finding = read_files::unreadable_file(Path::new(&self.display_path(folder)), &why);
+            self.findings.push(finding.help(format!("write them: {}", names.join(", "))));
+            return None;
+        }
+        let source = self.read_source(&path)?;
+        let read = yaml::read::<Node>(&source);
+        let is_wrong = read.findings.iter().any(|finding| finding.severity == Severity::Error);
+        self.findings.extend(read.findings);
+        let root = read.value.filter(|_| !is_wrong)?;
+        let known = || steps.iter().map(|step| step.name.value.as_str());
+        let (mut values, mut wrong) = (Map::new(), Vec::new());
+        for (key, value) in root.entries() {
+            let name = key.text().unwrap_or_default().to_owned();
+            if !known().any(|step| step == name) {
+                let finding = Diagnostic::error("unknown-key", key.place(), format!("the job has no step `{name}`"));
+                wrong.push(finding.suggest(&name, known(), "remove it"));
+                continue;
+            }
+            let json = value.to_json();
+            let violations = job.schemas().before.get(&name).and_then(|schema| SchemaValidator::new(schema).ok());
+            let violations = violations.map(|schema| schema.violations(&json, 1).0).unwrap_or_default();
+            wrong.extend(violations.first().map(|violation| {
+                let message = format!("the value doesn't fit the schema of the step: {violation}");
+                Diagnostic::error("invalid-value", value.place(), message).help("change it to what the step prints")
+            }));
+            values.insert(name, json);
+        }
+        for step in known().filter(|step| !values.contains_key(*step)) {
+            let finding = Diagnostic::error(
+                "missing-key",
+                root.place_for_missing(),
+                format!("the value of the step `{step}` is missing"),
+            );
+            wrong.push(finding.help(format!("add `{step}: ...`; null for an optional step that failed")));
+        }
+        let is_complete = wrong.is_empty();
+        self.findings.extend(wrong);
+        is_complete.then_some(values)
     }
 
     /// Checks the inputs against the job. Returns the names of secret inputs without a value.

@@ -490,7 +490,7 @@ fn provider_name(model: &Model) -> &str {
 /// The type of the error that an outcome is; an agent without an end was interrupted.
 fn outcome_error(outcome: Option<Outcome>) -> Option<String> {
     match outcome {
-        Some(Outcome::Completed) => None,
+        Some(Outcome::Completed | Outcome::Skipped) => None,
         Some(outcome) => Some(outcome.to_string()),
         None => Some(Outcome::Interrupted.to_string()),
     }

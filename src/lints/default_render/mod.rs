@@ -40,7 +40,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 /// A text to render, and what to look for.
 enum Text<'a> {
     Prompt(&'a Spanned<PromptText>, &'static str),
-    Condition(&'a Spanned<String>),
+    /// With its key.
+    Condition(&'a Spanned<String>, &'static str),
 }
 
 fn render_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
@@ -56,15 +57,20 @@ fn render_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     });
     let conditions = job.checks.iter().zip(&prompts.conditions).filter_map(|(check, template)| {
         let when = check.when.as_ref().filter(|when| !when.value.trim().is_empty() && !when.node.is_placeholder())?;
-        Some((Text::Condition(when), template.as_ref()?))
+        Some((Text::Condition(when, "when"), template.as_ref()?))
     });
-    let needs_rendering = |template: &Template| templates.has_tags(template) && templates.is_valid(template);
+    let needs_rendering = |template: &Template| {
+        templates.has_tags(template) && templates.is_valid(template) && !templates.is_late(template)
+    };
     let mut renderer = None;
     let mut failed = 0;
     let mut seen = HashSet::new();
-    for (text, template) in prompt.chain(systems).chain(conditions) {
+    let skip_if = job.skip_if.as_ref().filter(|when| !when.value.trim().is_empty() && !when.node.is_placeholder());
+    let skip_if =
+        skip_if.zip(prompts.skip_if.as_ref()).map(|(when, template)| (Text::Condition(when, "skip_if"), template));
+    for (text, template) in prompt.chain(systems).chain(conditions).chain(skip_if) {
         let rendered = match &text {
-            Text::Condition(when) if !templates.has_tags(template) => Some(Ok(when.value.clone())),
+            Text::Condition(when, _) if !templates.has_tags(template) => Some(Ok(when.value.clone())),
             _ if !needs_rendering(template) => None,
             _ => {
                 let renderer: &mut PartialRenderer<'_> = renderer.get_or_insert_with(|| {
@@ -85,8 +91,8 @@ fn render_texts(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
             (Some(Ok(rendered)), Text::Prompt(prompt, kind)) => {
                 rendered.trim().is_empty().then(|| empty_prompt(prompt, kind))
             }
-            (Some(Ok(rendered)), Text::Condition(when)) => {
-                parse_condition(&rendered).is_none().then(|| ambiguous_condition(when, &rendered))
+            (Some(Ok(rendered)), Text::Condition(when, key)) => {
+                parse_condition(&rendered).is_none().then(|| ambiguous_condition(when, key, &rendered))
             }
         };
         // Agents that share a file share its failure.

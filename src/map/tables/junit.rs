@@ -2,7 +2,7 @@
 
 use super::table::{MapTable, RowSummary, TableProblem};
 use crate::event::Outcome;
-use crate::reports::junit::{TestCase, TestProblem, TestSuite, document};
+use crate::reports::junit::{TestCase, TestProblem, TestSuite, document, skip_reason};
 
 /// The most rows in the file.
 const MAX_ROWS: usize = 100_000;
@@ -29,7 +29,8 @@ fn row_case(table: &MapTable, row: &RowSummary) -> TestCase {
         let is_error = row.outcome.is_none_or(Outcome::can_be_resumed);
         TestProblem { is_error, kind: verdict, message, text: lines.join("\n") }
     });
-    TestCase { name: row.id.clone(), class: table.job.clone(), file: None, time_ms: row.duration_ms, problem }
+    let skipped = (row.outcome == Some(Outcome::Skipped)).then(|| skip_reason(None));
+    TestCase { name: row.id.clone(), class: table.job.clone(), file: None, time_ms: row.duration_ms, problem, skipped }
 }
 
 fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
@@ -47,6 +48,7 @@ fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
         file: None,
         time_ms: 0,
         problem: Some(details),
+        skipped: None,
     }
 }
 

@@ -222,9 +222,9 @@ impl RowSummary {
         }
     }
 
-    /// Whether the run completed.
+    /// Whether the run completed, or there was nothing to do.
     pub fn is_good(&self) -> bool {
-        self.outcome == Some(Outcome::Completed)
+        self.outcome.is_some_and(Outcome::is_success)
     }
 }
 

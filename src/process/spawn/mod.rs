@@ -113,19 +113,61 @@ impl EnvironmentError {
     }
 }
 
+/// Where the output of a command goes.
+pub(crate) struct Streams<'a> {
+    /// Standard error, and standard output unless that goes elsewhere.
+    pub(crate) shown: &'a mut CommandOutput,
+    /// Standard output byte by byte.
+    pub(crate) stdout: Option<&'a mut RawOutput>,
+}
+
+/// The first bytes of a command's standard output. What would be more ends the pipe, so that the command soon ends, too.
+#[derive(Debug)]
+pub(crate) struct RawOutput {
+    pub(crate) bytes: Vec<u8>,
+    most: usize,
+    pub(crate) is_too_long: bool,
+}
+
+impl RawOutput {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, is_too_long: false }
+    }
+
+    /// Takes the next bytes. Returns whether there may be more.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        let fitting = bytes.len().min(self.most - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..fitting]);
+        self.is_too_long |= fitting < bytes.len();
+        !self.is_too_long
+    }
+
+    fn clear(&mut self) {
+        *self = Self::new(self.most);
+    }
+}
+
 impl ShellCommand<'_> {
-    /// Runs the command and passes its output to `output`. When this returns, all processes that it started have ended; if
+    /// Runs the command and passes its output to `output`.
+    ///
+    /// # Errors
+    /// As for [`Self::run_with`].
+    pub(crate) async fn run(&self, output: &mut CommandOutput) -> Result<ProcessOutcome, EnvironmentError> {
+        self.run_with(Streams { shown: output, stdout: None }).await
+    }
+
+    /// Runs the command. When this returns, all processes that it started have ended; if
     /// the future is dropped, they are killed.
     ///
     /// # Errors
     /// If the command can't be started, or changed something that is protected.
-    pub(crate) async fn run(&self, output: &mut CommandOutput) -> Result<ProcessOutcome, EnvironmentError> {
+    pub(crate) async fn run_with(&self, mut streams: Streams<'_>) -> Result<ProcessOutcome, EnvironmentError> {
         self.workspace.check_not_moved().map_err(EnvironmentError::WorkspaceMoved)?;
         self.sandbox.confirm().map_err(EnvironmentError::Unconfined)?;
         let watch = self.sandbox.watch_command().map_err(EnvironmentError::NotStarted)?;
-        let outcome = self.start_and_wait(output).await;
+        let outcome = self.start_and_wait(&mut streams).await;
         if let Some(undone) = watch.finish().map_err(EnvironmentError::Tampered)? {
-            output.push(format!("\n{undone}\n").as_bytes());
+            streams.shown.push(format!("\n{undone}\n").as_bytes());
         }
         outcome.map_err(EnvironmentError::NotStarted)
     }
@@ -147,20 +189,26 @@ impl ShellCommand<'_> {
         }
     }
 
-    async fn start_and_wait(&self, output: &mut CommandOutput) -> io::Result<ProcessOutcome> {
+    async fn start_and_wait(&self, streams: &mut Streams<'_>) -> io::Result<ProcessOutcome> {
         for _ in 0..MAX_RESTARTS {
-            match self.try_once(output).await? {
+            match self.try_once(streams).await? {
                 Ok(outcome) => return Ok(outcome),
                 // Another program has removed what bubblewrap was to hide. The command hasn't run.
-                Err(failure) if failure.is_outdated => output.clear(),
+                Err(failure) if failure.is_outdated => {
+                    streams.shown.clear();
+                    streams.stdout.iter_mut().for_each(|stdout| stdout.clear());
+                }
                 Err(failure) => return Err(failure.error),
             }
         }
-        self.try_once(output).await?.map_err(|failure| failure.error)
+        self.try_once(streams).await?.map_err(|failure| failure.error)
     }
 
-    async fn try_once(&self, output: &mut CommandOutput) -> io::Result<Result<ProcessOutcome, SetupFailure>> {
-        let (mut running, mut pipe) = self.start()?;
+    async fn try_once(&self, streams: &mut Streams<'_>) -> io::Result<Result<ProcessOutcome, SetupFailure>> {
+        let Streams { shown: output, stdout } = streams;
+        let (mut running, mut pipe, mut stdout_pipe) = self.start(stdout.is_some())?;
+        let mut take = |chunk: &[u8]| stdout.as_mut().is_some_and(|stdout| stdout.push(chunk));
+        let mut stdout_buffer = vec![0; if stdout_pipe.is_some() { 1 << 14 } else { 0 }];
         let mut startup_output = Vec::new();
         let mut keep = |chunk: &[u8]| {
             startup_output.extend_from_slice(&chunk[..chunk.len().min(STARTUP_OUTPUT_BYTES - startup_output.len())]);
@@ -186,6 +234,10 @@ impl ShellCommand<'_> {
                     Ok(0) | Err(_) => is_open = false,
                     Ok(count) => keep(&buffer[..count]),
                 },
+                read = read_some(stdout_pipe.as_mut(), &mut stdout_buffer), if stdout_pipe.is_some() => {
+                    let may_be_more = matches!(read, Ok(count) if count > 0 && take(&stdout_buffer[..count]));
+                    stdout_pipe = stdout_pipe.filter(|_| may_be_more);
+                }
                 () = &mut timeout => {
                     if is_terminating {
                         running.kill().await?;
@@ -228,6 +280,12 @@ impl ShellCommand<'_> {
             }
             drained += buffer.len();
         }
+        while let Some(pipe) = &stdout_pipe {
+            match pipe.try_read(&mut stdout_buffer) {
+                Ok(count) if count > 0 && take(&stdout_buffer[..count]) => {}
+                _ => break,
+            }
+        }
         match outcome {
             ProcessOutcome::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
                 let startup_output = String::from_utf8_lossy(&startup_output);
@@ -239,13 +297,17 @@ impl ShellCommand<'_> {
         }
     }
 
-    /// Starts the command, with the pipe that its output comes from.
-    fn start(&self) -> io::Result<(RunningCommand, Receiver)> {
+    /// Starts the command, with the pipe that its output comes from, and one for standard output alone if that is wanted.
+    fn start(&self, splits: bool) -> io::Result<(RunningCommand, Receiver, Option<Receiver>)> {
         let (reader, writer) = io::pipe()?;
+        let (stdout_reader, stdout) = if splits {
+            io::pipe().map(|(reader, writer)| (Some(reader), writer))?
+        } else {
+            (None, writer.try_clone()?)
+        };
         let root = self.workspace.root();
         let bash = self.environment.shell(root, &self.sandbox.writable);
         let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
-        let stdout = writer.try_clone()?;
         let running = start_prepared(prepared, |shell| {
             shell
                 .args(self.shell_options)
@@ -255,7 +317,16 @@ impl ShellCommand<'_> {
                 .stdout(stdout)
                 .stderr(writer);
         })?;
-        Ok((running, Receiver::from_owned_fd(OwnedFd::from(reader))?))
+        let receiver = |reader| Receiver::from_owned_fd(OwnedFd::from(reader));
+        Ok((running, receiver(reader)?, stdout_reader.map(receiver).transpose()?))
+    }
+}
+
+/// Reads from a pipe, if there is one.
+async fn read_some(pipe: Option<&mut Receiver>, buffer: &mut [u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read(buffer).await,
+        None => std::future::pending().await,
     }
 }
 

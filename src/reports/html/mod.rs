@@ -31,7 +31,7 @@ use self::timeline::{Lane, MAX_LANES, draw};
 use super::display::serialized_name;
 use super::run_stats;
 use crate::conversation::{Call, Conversation, MAX_SHOWN_CHARS, ReplyBlock, StepKind, Text};
-use crate::event::{CallEnd, Outcome, WorkspaceChanged};
+use crate::event::{CallEnd, WorkspaceChanged};
 use crate::plan::{Plan, PlannedAgent};
 use crate::text::{pluralize, sanitize, truncate};
 
@@ -325,7 +325,7 @@ fn agent_context(outlined: &AgentOutline<'_>) -> Value {
     context! {
         id => agent.id.as_str(), anchor => anchor.as_str(), depth, description => agent.description.as_deref(), model => run_stats::agent_models(agent),
         outcome => end.map_or(CallEnd::NotFinished.to_string(), |end| end.outcome.to_string()),
-        good => end.is_some_and(|end| end.outcome == Outcome::Completed),
+        good => end.is_some_and(|end| end.outcome.is_success()),
         turns => end.map_or(counts.turns, |end| u64::from(end.turns)), calls => end.map_or(counts.calls, |end| end.tool_calls),
         failed => counts.failed_calls, retries => counts.retries,
         tokens => end.map(|end| steps::usage(&end.usage)), cost => end.map(|end| run_stats::cost(end.cost_usd)),

@@ -21,6 +21,10 @@ pub(super) fn reason(conversation: &Conversation) -> String {
     };
     let why = match result.outcome {
         Outcome::Completed => return completed(result),
+        Outcome::Skipped => {
+            let condition = result.skipped_by.as_deref().unwrap_or_default();
+            return format!("There was nothing to do, so no agent started: `skip_if` is true, {condition}");
+        }
         Outcome::ChecksFailed => "The parent finished, but a check doesn't pass",
         Outcome::ResultInvalid => "The parent finished, but its data doesn't fit the schema",
         Outcome::Refused => "The model refused to continue",

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt;
+use serde_json::value::RawValue;
 
 use super::TOOLS;
 use super::server_tool::ToolServers;
@@ -38,6 +40,8 @@ pub struct ToolDeps {
     pub sandbox: Arc<Sandbox>,
     /// The tool servers; `None` if none runs.
     pub servers: Option<Arc<dyn ToolServers>>,
+    /// The files that steps before the agent have left, which tools can read by their absolute paths.
+    pub files: Option<Arc<Workspace>>,
 }
 
 /// How a call ended.
@@ -195,10 +199,14 @@ impl Toolbox {
             return Err(ToolError(why.clone()));
         }
         self.deps.workspace.check_not_moved().map_err(|error| ToolError(error.to_string()))?;
+        // What is seen there says nothing about files of the workspace.
+        let files =
+            self.deps.files.as_ref().filter(|files| tool.reads_only() && names_path_below(&call.input, files.root()));
+        let own_state = files.map(|_| Arc::new(ToolState::new(Arc::clone(&self.deps.redactor))));
         let context = ToolContext {
             call_id: &call.id,
-            workspace: &self.deps.workspace,
-            state,
+            workspace: files.unwrap_or(&self.deps.workspace),
+            state: own_state.as_ref().unwrap_or(state),
             redactor: &self.deps.redactor,
             environment: &self.deps.environment,
             sandbox: &self.deps.sandbox,
@@ -225,6 +233,17 @@ impl Toolbox {
         }
         ToolError(format!("unknown tool `{name}`{suggestion}; available tools: {}", names.join(", ")))
     }
+}
+
+/// Whether the `path` of a call's input is absolute and below a folder.
+fn names_path_below(input: &RawValue, folder: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct PathOf<'a> {
+        #[serde(borrow)]
+        path: Option<Cow<'a, str>>,
+    }
+    let named = serde_json::from_str::<PathOf<'_>>(input.get()).ok().and_then(|input| input.path);
+    named.is_some_and(|path| Path::new(&*path).starts_with(folder))
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ impl ToolHarness {
             environment: Arc::new(Environment::new(&BTreeMap::new(), &[], secrets)),
             sandbox: Arc::new(Sandbox::off()),
             servers: None,
+            files: None,
         };
         let toolbox = Toolbox::new(grants, deps).unwrap();
         let limits = CallLimits {
@@ -176,7 +177,14 @@ fn a_grant_of_an_unknown_tool_is_an_error() {
     let workspace = Arc::new(Workspace::open(Path::new("."), Vec::new(), Vec::new()).unwrap());
     let grant = ToolGrant { name: "nope".into(), options: Value::Null };
     let sandbox = Arc::new(Sandbox::off());
-    let deps = ToolDeps { workspace, redactor: Arc::default(), environment: Arc::default(), sandbox, servers: None };
+    let deps = ToolDeps {
+        workspace,
+        redactor: Arc::default(),
+        environment: Arc::default(),
+        sandbox,
+        servers: None,
+        files: None,
+    };
     let error = Toolbox::new(&[grant], deps).err();
     assert_eq!(error.as_deref(), Some("unknown tool `nope`"));
 }
