@@ -542,3 +542,12 @@ fn too_much_is_refused() {
         assert_eq!(check_body(&text, &setting.rules()), Ok(()));
     }
 }
+
+#[test]
+fn the_book_lists_every_rule() {
+    let page = include_str!("../../../../docs/src/acting-outside.md");
+    let others = ["too-many-links", "too-long", "too-deep", "line-break", "empty-title"];
+    for rule in HOSTILE.iter().map(|(rule, _)| *rule).chain(others) {
+        assert!(page.contains(&format!("`{rule}`")), "docs/src/acting-outside.md lacks {rule}");
+    }
+}
