@@ -2,15 +2,13 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::arguments::{format_parser, resolve_workspace};
 use super::env::CliEnv;
+use super::map_rows::{MAP_FILE, MAX_MAP_BYTES, find_map, row_ids};
 use super::output::shell_quote;
 use crate::apply::{
     APPLY_REPORTS, AppliedRun, ApplyReport, ApplyStatus, FileConflict, FileProblem, MergeSession, MergedPatch,
@@ -23,8 +21,7 @@ use crate::git::Repository;
 use crate::isolation::is_own_workspace;
 use crate::journal::RecordKey;
 use crate::map::MapManifest;
-use crate::map::rows::MAX_ROWS;
-use crate::record::{Depth, RUNS, RecordQuery, RecordState, find_run, open_file, read_file};
+use crate::record::{RUNS, find_run, read_file};
 use crate::reports;
 use crate::run::Signals;
 use crate::sandbox::protected_paths::{ProtectedPaths, ProtectionConfig};
@@ -32,20 +29,12 @@ use crate::text::folded_path::FoldedPath;
 use crate::workspace::write_protection::could_form_git_dir;
 use crate::workspace_changes::has_tracked_files;
 
-/// The file that makes a folder one of a map.
-const MAP_FILE: &str = "map.json";
 /// How long the files may take to be written after a signal.
 const WRITE_GRACE: Duration = Duration::from_secs(30);
-/// How much of map.json is read, in bytes.
-const MAX_MAP_BYTES: u64 = 1 << 20;
 /// How many files the plan of a run may protect or not protect.
 const MAX_PROTECTED: usize = 10_000;
 /// How many different sets of protected files are searched for. The rows of a map share theirs.
 const MAX_PROTECTIONS: usize = 200;
-/// The longest line of results.jsonl that is read, in bytes.
-const MAX_LINE_BYTES: u64 = 64 << 20;
-/// How much of results.jsonl is read, in bytes.
-const MAX_RESULTS_BYTES: u64 = 4 << 30;
 
 /// Options of `legwork apply`.
 #[derive(Debug, clap::Args)]
@@ -341,30 +330,6 @@ fn find_candidates(options: &ApplyArgs, env: &CliEnv) -> Result<Vec<Candidate>, 
     Ok(candidates)
 }
 
-/// Finds a map by its folder, its name, or JOB/MAP below the folder of runs; `None` if there is none of that name.
-fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
-    // A shard without rows has only tables, and nothing in them.
-    let is_empty = |table: PathBuf| fs::metadata(table).is_ok_and(|found| found.is_file() && found.len() == 0);
-    let is_map = |folder: &PathBuf| folder.join(MAP_FILE).is_file() || is_empty(folder.join("results.jsonl"));
-    if let Some(folder) = [PathBuf::from(wanted), out.join(wanted)].into_iter().find(is_map) {
-        return Ok(Some(folder));
-    }
-    if wanted.contains('/') {
-        return Ok(None);
-    }
-    let jobs = fs::read_dir(out).into_iter().flatten().flatten().map(|job| job.path().join(wanted));
-    let mut found: Vec<PathBuf> = jobs.filter(is_map).collect();
-    found.sort();
-    match found.as_slice() {
-        [] | [_] => Ok(found.pop()),
-        several => {
-            let names: Vec<String> = several.iter().map(|map| map.display().to_string()).collect();
-            let message = format!("several maps are called `{wanted}`: {}", names.join(", "));
-            Err(Error::usage(message, "Name one of the folders."))
-        }
-    }
-}
-
 /// The manifests of the maps that these runs are rows of, by the maps' folders. A record can come from anywhere, so their
 /// snapshots may be of any folder.
 fn manifests(candidates: &[Candidate]) -> HashMap<PathBuf, MapManifest> {
@@ -416,76 +381,6 @@ fn leads_outside(workspace: &Path, path: &Path, target: &Path) -> bool {
         }
         Component::RootDir | Component::Prefix(_) => true,
     })
-}
-
-/// The ids of a map's rows that have a record: first those in its results, in their order, then the others by id.
-fn row_ids(map: &Path, env: &CliEnv) -> Result<Vec<String>, Error> {
-    let folder = map.join("rows");
-    let failed = |source: io::Error| Error::Record { path: folder.clone(), source };
-    let mut found = HashSet::new();
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        // Runs can't have such names, but files that were moved aside do.
-        if !name.starts_with('.') {
-            found.insert(name);
-        }
-        if found.len() > MAX_ROWS {
-            let why = format!("it has more than {MAX_ROWS} rows");
-            return Err(Error::NotARecord { path: map.to_owned(), why });
-        }
-    }
-    let mut ids = match ordered_ids(map, &mut found) {
-        Ok(ids) => ids,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => {
-            let path = map.join("results.jsonl");
-            env.console.warning(&format!("{} can't be read ({error}), so rows are applied by id", path.display()));
-            Vec::new()
-        }
-    };
-    let listed: HashSet<&String> = ids.iter().collect();
-    let mut others: Vec<String> = found.into_iter().filter(|id| !listed.contains(id)).collect();
-    // `map --retry` keeps the earlier records of rows, with a number after their names.
-    let is_previous_attempt = |id: &str| {
-        let reading = RecordQuery::new(&folder.join(id), Depth::Glance).read(&mut |_| {});
-        reading.is_ok_and(|reading| matches!(reading.state, RecordState::PreviousAttempt(..)))
-    };
-    others.retain(|id| !(id.contains('.') && is_previous_attempt(id)));
-    others.sort();
-    ids.extend(others);
-    Ok(ids)
-}
-
-/// The ids in results.jsonl for which there is a record, each once.
-fn ordered_ids(map: &Path, found: &mut HashSet<String>) -> io::Result<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Row {
-        id: String,
-    }
-    let file: File = open_file(map, "results.jsonl", MAX_RESULTS_BYTES)?;
-    let mut reader = BufReader::new(file);
-    let (mut ids, mut line) = (Vec::new(), Vec::new());
-    let mut left = found.clone();
-    loop {
-        line.clear();
-        let length = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
-        if length == 0 {
-            return Ok(ids);
-        }
-        if length as u64 == MAX_LINE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is longer than 64 MiB"));
-        }
-        // The last line may be incomplete.
-        let Ok(row) = serde_json::from_slice::<Row>(&line) else { continue };
-        if left.remove(&row.id) {
-            ids.push(row.id);
-        }
-    }
 }
 
 /// Decides which files of the workspace no patch may change.

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::env::CliEnv;
 use crate::event::RunResult;
 use crate::map::tables::{self, MapTable};
+use crate::publish::PublishReport;
 use crate::reports::ci_variables::{self, Variable};
 use crate::reports::step_summary;
 
@@ -25,6 +26,11 @@ pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: O
 pub(super) fn write_map(env: &CliEnv, table: &MapTable, exit_code: u8, folder: &Path, next: Option<&str>) {
     let variables = || tables::ci_variables(table, exit_code, folder, &env.current_folder);
     write(env, || tables::step_summary(table, exit_code, &folder.to_string_lossy(), next), variables);
+}
+
+/// Leaves the summary of what was published.
+pub(super) fn write_publication(env: &CliEnv, report: &PublishReport, is_dry_run: bool) {
+    write(env, || report.step_summary(is_dry_run), || vec![("exit-code", report.exit_code().to_string())]);
 }
 
 fn write(env: &CliEnv, summary: impl Fn() -> String, variables: impl Fn() -> Vec<Variable>) {

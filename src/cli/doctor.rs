@@ -18,11 +18,13 @@ use crate::event::FORMAT;
 use crate::exit_code::EXIT_ENVIRONMENT;
 use crate::git::Repository;
 use crate::lints::RECORD_KEY;
+use crate::outputs::TriggerQuery;
 use crate::process::program::{ProgramCall, ProgramOutcome};
 use crate::providers::user_servers::{ServerSettings, UserServer, UserServers};
 use crate::providers::{
     ConnectContext, PROVIDERS, Provider, ProviderError, ProviderSpec, ServerCheck, SettingsContext, find,
 };
+use crate::publish::connect;
 use crate::redaction::Redactor;
 use crate::run::Signals;
 use crate::run::start_runtime;
@@ -95,6 +97,7 @@ pub(super) fn doctor(options: &DoctorArgs, env: &CliEnv) -> Result<u8, Error> {
     findings.extend(check_servers(env, options.offline)?);
     findings.push(check_disk(&env.current_folder.join(&options.out)));
     findings.push(check_record_key(env));
+    findings.extend(check_forge_token(env));
     if options.format == "json" {
         let all = serde_json::json!({ "format": 1, "version": VERSION, "commit": commit(), "checks": findings });
         env.console.print(&crate::text::sanitize::escape_json(&format!("{all:#}")));
@@ -317,6 +320,23 @@ fn check_disk(out: &Path) -> Finding {
             finding(Status::Warning, found).help("`legwork runs prune` removes old records")
         }
         _ => finding(Status::Ok, found),
+    }
+}
+
+/// Checks whether `publish` has a token, in a workflow or a pipeline. Jobs without outputs need none.
+fn check_forge_token(env: &CliEnv) -> Option<Finding> {
+    let finding = |status, found: String| Some(Finding::new("publish", status, found));
+    let query = TriggerQuery { event: None, forge: None, number: None, variables: &env.variables };
+    let trigger = match query.trigger() {
+        Ok(trigger) => trigger?,
+        Err(error) => return Some(finding(Status::Warning, error.to_string())?.help(error.hint())),
+    };
+    match connect(&trigger, &env.variables, Box::new(|_| ()), true) {
+        Ok(_) => finding(Status::Ok, format!("there is a token for {}", trigger.repository)),
+        Err(error) => {
+            let found = finding(Status::Skipped, error.to_string())?;
+            Some(found.help(error.hint().unwrap_or_default()))
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod gather;
 mod init;
 mod man;
 mod map;
+mod map_rows;
 mod map_screen;
 mod mcp;
 mod next_command;
@@ -28,6 +29,7 @@ mod prices;
 mod process_hardening;
 mod progress;
 mod providers;
+mod publish;
 mod read_files;
 mod record_key;
 mod replay;
@@ -131,6 +133,11 @@ enum Command {
     /// For runs that worked in a copy of the workspace, such as the rows of a map. Each run's changes.patch is merged
     /// three-way, whole or not at all. Nothing is written before all runs are merged.
     Apply(apply::ApplyArgs),
+    /// Publish on GitHub or GitLab what a run or the rows of a map have proposed
+    ///
+    /// Comments, reviews, pull requests and so on: the `outputs` of the job. Needs a token, and no model. What is there already
+    /// isn't published again.
+    Publish(publish::PublishArgs),
     /// Join the results of a map that ran in several folders
     ///
     /// The folders are maps, RUNS/JOB/MAP, or have maps below them: the artifacts of a matrix, or copies from several machines.
@@ -284,6 +291,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
             | Command::Replay(_)
             | Command::Test(_)
             | Command::Mcp { .. }
+            | Command::Publish(_)
             | Command::Doctor(_)
     );
     if starts_processes {
@@ -312,6 +320,7 @@ fn dispatch(command: Command, env: &CliEnv) -> Result<u8, Error> {
         Command::Runs(options) => runs::runs(&options, env),
         Command::Diff(options) => diff::diff(&options, env),
         Command::Apply(options) => apply::apply(&options, env),
+        Command::Publish(options) => publish::publish(&options, env),
         Command::Gather(options) => gather::gather(&options, env),
         Command::Emit(options) => emit::emit(&options, env),
         Command::Prices(options) => prices::prices(&options, env),

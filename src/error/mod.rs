@@ -120,9 +120,9 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// A forge doesn't let anything be published: there is no token, or it isn't accepted.
+    /// Nothing can be published: there is no token, it isn't accepted, or a record isn't what is required.
     #[error("{message}")]
-    Forge {
+    CannotPublish {
         /// What is wrong.
         message: String,
         /// How to fix it.
@@ -312,7 +312,7 @@ impl Error {
             }
             Self::PublishedElsewhere { .. } => Some("Repeat the command later: it publishes what isn't there yet.".into()),
             Self::PublishedFile { .. } => Some("If the record is read-only, name another file with --state FILE.".into()),
-            Self::Forge { hint, .. } => Some(hint.clone()),
+            Self::CannotPublish { hint, .. } => Some(hint.clone()),
             Self::TakenOver { .. } => Some("The other process continues it. Repeat the command later.".into()),
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
@@ -345,8 +345,8 @@ impl Error {
             Self::ToolServer(error) if error.is_time_up => Outcome::TimedOut.exit_code(None),
             Self::KeyInUse { .. } | Self::TakenOver { .. } => Outcome::ProviderFailed.exit_code(None),
             Self::PublishedElsewhere { .. } => EXIT_TEMPORARY,
-            Self::Forge { is_temporary: true, .. } => EXIT_TEMPORARY,
-            Self::Forge { .. } | Self::PublishedFile { .. } => EXIT_ENVIRONMENT,
+            Self::CannotPublish { is_temporary: true, .. } => EXIT_TEMPORARY,
+            Self::CannotPublish { .. } | Self::PublishedFile { .. } => EXIT_ENVIRONMENT,
             Self::Invalid(_) => EXIT_INVALID,
             Self::InUse { .. }
             | Self::SandboxUnavailable(_)

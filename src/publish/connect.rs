@@ -25,7 +25,7 @@ const JOB_TOKEN: &str = "CI_JOB_TOKEN";
 /// The variables that have a token of a forge, which no command may see.
 pub const TOKEN_VARIABLES: [&str; 4] = [GITHUB_TOKENS[0], GITHUB_TOKENS[1], GITLAB_TOKEN, JOB_TOKEN];
 
-/// Connects to the repository of a trigger. Nothing is sent yet.
+/// Connects to the repository of a trigger. Nothing is sent yet, and without `needs_token` nothing will be.
 ///
 /// # Errors
 /// There is no token, or it can't be used.
@@ -33,6 +33,7 @@ pub fn connect(
     trigger: &Trigger,
     variables: &BTreeMap<String, String>,
     notify: Notify,
+    needs_token: bool,
 ) -> Result<Box<dyn Forge>, Error> {
     let get = |name: &str| variables.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let milliseconds = |name: &str, default: u64| {
@@ -43,14 +44,16 @@ pub fn connect(
         pause: milliseconds("LEGWORK_PUBLISH_PAUSE_MS", PAUSE_MS),
         retry_base: milliseconds("LEGWORK_RETRY_BASE_MS", RETRY_BASE_MS),
     };
-    let unusable = |why: String| Error::Forge {
+    let unusable = |why: String| Error::CannotPublish {
         message: why,
         hint: "Check the variables GITHUB_API_URL or CI_API_V4_URL, and the token.".to_owned(),
         is_temporary: false,
     };
+    let unneeded = (!needs_token).then_some("none");
     match trigger.forge {
         outputs::Forge::Github => {
-            let secret = GITHUB_TOKENS.iter().find_map(|name| get(name)).ok_or_else(|| no_token(trigger))?;
+            let secret =
+                GITHUB_TOKENS.iter().find_map(|name| get(name)).or(unneeded).ok_or_else(|| no_token(trigger))?;
             let token = Token { header: "authorization", scheme: "Bearer ", secret: secret.trim().to_owned() };
             let default = match trigger.server.as_str() {
                 GITHUB_SERVER => GITHUB_API.to_owned(),
@@ -62,7 +65,7 @@ pub fn connect(
             Ok(Box::new(Github::new(http, &trigger.repository, get("GITHUB_ACTIONS").is_some())))
         }
         outputs::Forge::Gitlab => {
-            let secret = get(GITLAB_TOKEN).ok_or_else(|| match get(JOB_TOKEN) {
+            let secret = get(GITLAB_TOKEN).or(unneeded).ok_or_else(|| match get(JOB_TOKEN) {
                 Some(_) => job_token_only(),
                 None => no_token(trigger),
             })?;
@@ -80,7 +83,7 @@ fn no_token(trigger: &Trigger) -> Error {
         outputs::Forge::Github => ("GitHub", "GITHUB_TOKEN or GH_TOKEN"),
         outputs::Forge::Gitlab => ("GitLab", GITLAB_TOKEN),
     };
-    Error::Forge {
+    Error::CannotPublish {
         message: format!("there is no token for {forge}"),
         hint: format!("Set {names} for this command only; --dry-run needs none."),
         is_temporary: false,
@@ -88,7 +91,7 @@ fn no_token(trigger: &Trigger) -> Error {
 }
 
 fn job_token_only() -> Error {
-    Error::Forge {
+    Error::CannotPublish {
         message: format!("{JOB_TOKEN} can't write notes, issues or merge requests"),
         hint: format!(
             "Set {GITLAB_TOKEN} to a project access token with the scope `api` and the role Reporter, or Developer for merge \

@@ -13,10 +13,13 @@ mod github;
 mod gitlab;
 mod http_client;
 mod mark;
+mod policy;
+mod preview;
 mod publisher;
 mod published_file;
 mod report;
 mod review_lines;
+mod session;
 mod submission;
 mod text_outputs;
 
@@ -26,9 +29,11 @@ pub use self::failure::Failure;
 pub use self::forge::{Forge, Visit};
 pub use self::http_client::Notify;
 pub use self::mark::Mark;
+pub use self::policy::job_differences;
 pub use self::published_file::{
     PUBLISHED_FILE, PublishedEntry, PublishedFile, PublishedOf, PublishedState, read_published,
 };
 pub use self::publisher::Publisher;
 pub use self::report::{EntryReport, EntryStatus, PublishReport};
-pub use self::submission::{SealCheck, Submission};
+pub use self::session::PublishRequest;
+pub use self::submission::{SandboxUse, SealCheck, Submission};

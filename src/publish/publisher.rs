@@ -71,7 +71,7 @@ impl<'a> Publisher<'a> {
     ) -> Result<Self, Error> {
         let login = match login {
             Some(login) => login.to_owned(),
-            None => forge.login().map_err(|failure| Error::Forge {
+            None => forge.login().map_err(|failure| Error::CannotPublish {
                 is_temporary: matches!(failure, Failure::Unclear(_) | Failure::Later(_)),
                 message: failure.message().to_owned(),
                 hint: "Nothing was published. Repeat the command with a token that the forge accepts.".to_owned(),
@@ -81,13 +81,14 @@ impl<'a> Publisher<'a> {
     }
 
     /// Publishes the entries of a record, changes first: a comment must not announce a pull request that isn't there. `is_wanted`
-    /// says which ones; `refusals` has those that may not be published.
+    /// says which ones; `refusal` says why one may not be published.
     ///
     /// # Errors
     /// If `published.json` can't be written.
     pub fn publish(
         &self,
         submission: &Submission,
+        is_wanted: &dyn Fn(&Entry) -> bool,
         refusal: &dyn Fn(&Entry) -> Option<String>,
         file: &mut PublishedFile,
         report: &mut PublishReport,
@@ -97,6 +98,13 @@ impl<'a> Publisher<'a> {
         let mut missing_change = None;
         for entry in entries {
             let id = submission.id_of(entry);
+            if !is_wanted(entry) {
+                let is_done = file.entry(&id).is_some_and(|known| known.state == PublishedState::Done);
+                if entry.kind.has_patch() && !is_done {
+                    missing_change.get_or_insert(id);
+                }
+                continue;
+            }
             let status = match (&missing_change, refusal(entry)) {
                 (_, Some(why)) => EntryStatus::Refused(why),
                 (Some(change), None) if !entry.kind.has_patch() => {
@@ -208,7 +216,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// An event may have no number, but a branch: GitHub's `workflow_run` doesn't name the pull request of a fork.
-    fn own_number(&self) -> Result<Option<u64>, Failure> {
+    pub(super) fn own_number(&self) -> Result<Option<u64>, Failure> {
         if let Some(number) = self.trigger.number {
             return Ok(Some(number));
         }
@@ -323,5 +331,5 @@ pub(super) fn nothing() -> Post {
 fn is_address(url: &str) -> bool {
     (url.starts_with("https://") || url.starts_with("http://"))
         && url.len() < 2_000
-        && url.bytes().all(|byte| byte.is_ascii_graphic())
+        && url.bytes().all(|byte| byte.is_ascii_graphic() && !b"()[]<>\"'`\\".contains(&byte))
 }

@@ -2,6 +2,10 @@
 
 use super::failure::Failure;
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_TEMPORARY};
+use crate::text::sanitize;
+
+/// The longest line of a summary, in characters.
+const MAX_LINE_CHARS: usize = 1_000;
 
 /// What became of one output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +61,10 @@ impl From<Failure> for EntryStatus {
 pub struct PublishReport {
     /// The outputs, in the order in which they were published.
     pub entries: Vec<EntryReport>,
+    /// The runs of which nothing can be published, and why.
+    pub problems: Vec<(String, String)>,
+    /// The runs with nothing to do, and why.
+    pub idle: Vec<(String, String)>,
 }
 
 impl PublishReport {
@@ -65,9 +73,81 @@ impl PublishReport {
         let any = |is: fn(&EntryStatus) -> bool| self.entries.iter().any(|entry| is(&entry.status));
         match () {
             () if any(|status| matches!(status, EntryStatus::Later(_))) => EXIT_TEMPORARY,
+            () if !self.problems.is_empty() => EXIT_FAILED,
             () if any(|status| matches!(status, EntryStatus::Refused(_))) => EXIT_FAILED,
             () if any(|status| matches!(status, EntryStatus::Forbidden(_))) => EXIT_ENVIRONMENT,
+            () if any(|status| matches!(status, EntryStatus::Waiting(_))) => EXIT_TEMPORARY,
             () => 0,
         }
     }
+
+    /// The report as text: one line for each output, and below it what would be published.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let label = |id: &str| sanitize::line(id);
+        for (run, why) in &self.problems {
+            text += &format!("refused  {}: {}\n", label(run), sanitize::line(why));
+        }
+        for (run, why) in &self.idle {
+            text += &format!("nothing  {}: {}\n", label(run), sanitize::line(why));
+        }
+        for EntryReport { id, kind, status } in &self.entries {
+            let (verb, rest) = match status {
+                EntryStatus::Done { url } | EntryStatus::AlreadyDone { url } => {
+                    ("done", url.clone().unwrap_or_default())
+                }
+                EntryStatus::Planned(parts) => {
+                    ("would", parts.first().map(|part| sanitize::line(part)).unwrap_or_default())
+                }
+                EntryStatus::Later(why) => ("later", sanitize::line(why)),
+                EntryStatus::Refused(why) => ("refused", sanitize::line(why)),
+                EntryStatus::Forbidden(why) => ("refused", sanitize::line(why)),
+                EntryStatus::Waiting(why) => ("waiting", sanitize::line(why)),
+            };
+            text += format!("{verb:<8} {} ({kind}): {rest}", label(id)).trim_end_matches([':', ' ']);
+            text.push('\n');
+            if let EntryStatus::Planned(parts) = status {
+                parts.iter().skip(1).for_each(|part| text += &format!("{}\n", sanitize::text(part)));
+            }
+        }
+        if text.is_empty() {
+            text = "nothing to publish\n".to_owned();
+        }
+        text
+    }
+
+    /// The report for the summary of a step of GitHub's workflows.
+    pub fn step_summary(&self, is_dry_run: bool) -> String {
+        let mut page = format!("### legwork publish{}\n\n", if is_dry_run { " (dry run)" } else { "" });
+        for (run, why) in self.problems.iter().chain(&self.idle) {
+            page += &format!("- {}: {}\n", escape(run), escape(why));
+        }
+        for EntryReport { id, kind, status } in &self.entries {
+            let verdict = match status {
+                EntryStatus::Done { url: Some(url) } | EntryStatus::AlreadyDone { url: Some(url) } => {
+                    format!("[done]({url})")
+                }
+                EntryStatus::Done { .. } | EntryStatus::AlreadyDone { .. } => "done".to_owned(),
+                EntryStatus::Planned(parts) => escape(parts.first().map(String::as_str).unwrap_or_default()),
+                EntryStatus::Later(why)
+                | EntryStatus::Refused(why)
+                | EntryStatus::Forbidden(why)
+                | EntryStatus::Waiting(why) => format!("**not published**: {}", escape(why)),
+            };
+            page += &format!("- {} ({kind}): {verdict}\n", escape(id));
+            if let EntryStatus::Planned(parts) = status {
+                for part in parts.iter().skip(1) {
+                    let is_fenced = part.starts_with('`');
+                    let part = if is_fenced { sanitize::text(part).into_owned() } else { escape(part) };
+                    page += &format!("\n{part}\n");
+                }
+                page.push('\n');
+            }
+        }
+        page
+    }
+}
+
+fn escape(text: &str) -> String {
+    sanitize::escape_markdown(text, MAX_LINE_CHARS)
 }

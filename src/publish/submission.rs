@@ -3,21 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
 use super::mark::{Mark, entry_digest};
 use crate::apply::RunChanges;
 use crate::error::Error;
-use crate::event::Outcome;
+use crate::event::{Event, Outcome, PARENT, RunModel, WorkspaceChanged};
 use crate::journal::RecordKey;
 use crate::outputs::{Entry, OUTPUTS_FILE, Outputs, OutputsFile};
-use crate::record::{Record, read_file};
-use crate::text::hex;
+use crate::record::{Record, outputs_file, read_file};
 
 /// The largest `outputs.json` that is read, in bytes.
 const MAX_OUTPUTS_BYTES: u64 = 64 << 20;
-/// The version of `outputs.json`.
-const OUTPUTS_FORMAT: u32 = 1;
+/// The tool that runs commands.
+const BASH: &str = "bash";
 
 /// What a run has proposed.
 #[derive(Debug)]
@@ -32,12 +30,16 @@ pub struct Submission {
     pub outcome: Option<Outcome>,
     /// When it started.
     pub started_at: Timestamp,
-    /// Its changes, or why they can't be published.
+    /// Its patch, or why that can't be published.
     pub patch: Result<String, String>,
+    /// Its changes, if they are known.
+    pub changed: Option<WorkspaceChanged>,
     /// The id of the run in marks.
     pub run: String,
     /// What its seal says.
     pub seal: SealCheck,
+    /// How its commands were confined.
+    pub sandbox: SandboxUse,
     /// What the job file in this checkout allows.
     pub policy: Outputs,
 }
@@ -53,40 +55,72 @@ pub enum SealCheck {
     Unchecked,
 }
 
+/// How the commands of a run were confined.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxUse {
+    /// The tiers of its parts.
+    pub tiers: Vec<String>,
+    /// Whether it started a command, a check or a tool server.
+    pub has_commands: bool,
+}
+
+impl SandboxUse {
+    /// Whether all commands ran in this tier.
+    pub fn is_only(&self, tier: &str) -> bool {
+        !self.has_commands || self.tiers.iter().all(|used| used == tier)
+    }
+}
+
 impl Submission {
     /// Reads a record, before anything is known about what the job allows. `map` is the name of the map and the row's id.
+    /// `Err` inside says why nothing can be published of the run: it didn't come to its end.
     ///
     /// # Errors
-    /// It isn't a record with outputs, its parts don't fit each other, or its seal doesn't fit.
-    pub fn read(folder: &Path, map: Option<(&str, &str)>, key: Option<&RecordKey>) -> Result<Self, Error> {
+    /// It isn't a record of a job with outputs, its parts don't fit each other, or its seal doesn't fit.
+    pub fn read(
+        folder: &Path,
+        map: Option<(&str, &str)>,
+        key: Option<&RecordKey>,
+    ) -> Result<Result<(Self, Record), String>, Error> {
         let refused = |why: &str| Error::NotARecord { path: folder.to_owned(), why: why.to_owned() };
         let changes = RunChanges::read(folder)?;
         let record = Record::open(folder)?;
-        let started = record.start.as_ref().ok_or_else(|| refused("its journal has no beginning"))?;
-        let file = read_outputs(folder)?;
-        if file.run_id != started.run_id || file.job != started.job {
-            return Err(refused(&format!("its {OUTPUTS_FILE} is of the run {} of `{}`", file.run_id, file.job)));
+        let mut model = RunModel::default();
+        let mut sandbox = SandboxUse { has_commands: !record.plan.mcp.is_empty(), ..SandboxUse::default() };
+        for (agent, entries) in record.journals()? {
+            for entry in entries {
+                sandbox.see(&entry.event);
+                if agent == PARENT {
+                    model.apply(PARENT, &entry.event, entry.at);
+                }
+            }
         }
-        let seal = check_seal(&record, &file, key)?;
-        let patch = match &file.patch {
-            Some(patch) => changes.patch.and_then(|text| {
-                let is_same = hex(&Sha256::digest(&text)) == patch.sha256;
-                is_same.then_some(text).ok_or_else(|| format!("its {OUTPUTS_FILE} is of other changes"))
-            }),
-            None => Err(format!("its {OUTPUTS_FILE} names no changes")),
+        let (started_at, _) = model.started.as_ref().ok_or_else(|| refused("its journal has no beginning"))?;
+        let started_at = *started_at;
+        let Some(mut file) = outputs_file(&model) else {
+            return match changes.outcome {
+                Some(Outcome::Completed) => Err(refused("its job has no `outputs`")),
+                Some(outcome) => Ok(Err(format!("the run ended as {outcome}"))),
+                None => Ok(Err("the run hasn't ended; `legwork resume` finishes it".to_owned())),
+            };
         };
+        file.journal_head = record.journal_head()?;
+        compare(folder, &file)?;
         let run = map.map_or(&*file.run_id, |(name, _)| name).to_owned();
-        Ok(Self {
+        let submission = Self {
             row: map.map(|(_, row)| row.to_owned()),
             folder: folder.to_owned(),
             outcome: changes.outcome,
-            started_at: started.at,
-            patch,
+            started_at,
+            patch: changes.patch,
+            changed: model.changed,
             run,
-            seal,
+            seal: check_seal(&record, key)?,
+            sandbox,
             policy: Outputs::default(),
             file,
-        })
+        };
+        Ok(Ok((submission, record)))
     }
 
     /// The id of an entry in all that is published together.
@@ -108,28 +142,36 @@ impl Submission {
     }
 }
 
-fn read_outputs(folder: &Path) -> Result<OutputsFile, Error> {
-    let path = || folder.join(OUTPUTS_FILE);
-    let refused = |why: String| Error::NotARecord { path: path(), why };
-    let text = read_file(folder, OUTPUTS_FILE, MAX_OUTPUTS_BYTES).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            refused("the run has none: its job has no `outputs`, or an older legwork ran it".to_owned())
+impl SandboxUse {
+    fn see(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted(started) => self.tiers.push(started.sandbox.clone()),
+            Event::Resumed(resumed) => self.tiers.push(resumed.sandbox.clone()),
+            Event::CallStarted(started) if started.tool == BASH => self.has_commands = true,
+            Event::CheckFinished(_) => self.has_commands = true,
+            _ => {}
         }
-        _ => Error::Record { path: path(), source: error },
-    })?;
-    let file: OutputsFile = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
-    match file.format {
-        OUTPUTS_FORMAT => Ok(file),
-        format => Err(refused(format!("its format is {format}, and this legwork reads {OUTPUTS_FORMAT}"))),
     }
 }
 
-/// Checks that `outputs.json` is of the journal as it is, and the journal as it was when the run ended.
-fn check_seal(record: &Record, file: &OutputsFile, key: Option<&RecordKey>) -> Result<SealCheck, Error> {
-    let refused = |why: &str| Error::NotARecord { path: record.folder.clone(), why: why.to_owned() };
-    if record.journal_head()? != file.journal_head {
-        return Err(refused(&format!("its {OUTPUTS_FILE} is of another journal")));
+/// Refuses an `outputs.json` that says something else than the journal.
+fn compare(folder: &Path, derived: &OutputsFile) -> Result<(), Error> {
+    let path = || folder.join(OUTPUTS_FILE);
+    let text = match read_file(folder, OUTPUTS_FILE, MAX_OUTPUTS_BYTES) {
+        // The journal has all of it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        text => text.map_err(|source| Error::Record { path: path(), source })?,
+    };
+    let refused = |why: String| Error::NotARecord { path: path(), why };
+    let file: OutputsFile = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
+    match file == *derived {
+        true => Ok(()),
+        false => Err(refused("it differs from the journal; `legwork show --rebuild` restores it".to_owned())),
     }
+}
+
+/// Checks that the journals are as they were when the run ended.
+fn check_seal(record: &Record, key: Option<&RecordKey>) -> Result<SealCheck, Error> {
     let Some(key) = key else { return Ok(SealCheck::Unchecked) };
     match record.is_sealed_by(key)? {
         None => Ok(SealCheck::Unsealed),

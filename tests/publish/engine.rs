@@ -11,7 +11,8 @@ use legwork::outputs::{
     Branch, Entry, Forge, Kind, KindName, Output, Outputs, OutputsFile, Patch, PatchRules, Subject, Target, Trigger,
 };
 use legwork::publish::{
-    CommandPlace, EntryStatus, PublishReport, PublishedFile, PublishedOf, Publisher, SealCheck, Submission, connect,
+    CommandPlace, EntryStatus, PublishReport, PublishedFile, PublishedOf, Publisher, SandboxUse, SealCheck, Submission,
+    connect,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -55,15 +56,17 @@ impl Setup {
             patch: None,
         };
         let submission = Submission {
+            row: None,
             folder: folder.path().to_owned(),
             outcome: Some(Outcome::Completed),
             started_at: Timestamp::UNIX_EPOCH,
             patch: Err("the run has no changes".to_owned()),
+            changed: None,
+            sandbox: SandboxUse::default(),
             run: file.run_id.clone(),
             seal: SealCheck::Unchecked,
             policy: Outputs { trigger: None, allowed: IndexMap::new(), rules: legwork::outputs::Rules::default() },
             file,
-            row: None,
         };
         let state = folder.path().join("published.json");
         Self { submission, trigger, state, login: Some(LOGIN.to_owned()), variables: BTreeMap::new(), folder }
@@ -121,7 +124,7 @@ impl Setup {
         let mut variables: BTreeMap<String, String> =
             api.into_iter().chain(quick).map(|(name, value)| (name.to_owned(), value)).collect();
         variables.extend(self.variables.clone());
-        let forge = connect(&self.trigger, &variables, Box::new(|_| ()))?;
+        let forge = connect(&self.trigger, &variables, Box::new(|_| ()), true)?;
         let of = PublishedOf {
             job: self.submission.file.job.clone(),
             run: self.submission.run.clone(),
@@ -136,7 +139,7 @@ impl Setup {
         let mut publisher = Publisher::new(&*forge, self.login.as_deref(), &self.trigger, commands, Timestamp::now)?;
         publisher.event_name = self.variables.get("GITHUB_EVENT_NAME").map(String::as_str);
         let mut report = PublishReport::default();
-        publisher.publish(&self.submission, &|_| None, &mut file, &mut report)?;
+        publisher.publish(&self.submission, &|_| true, &|_| None, &mut file, &mut report)?;
         Ok(report)
     }
 

@@ -1,5 +1,6 @@
 //! Publishing what runs have proposed.
 
+mod command;
 mod engine;
 mod hostile_forges;
 mod kinds;
