@@ -18,7 +18,7 @@ use crate::map::MapManifest;
 use crate::outputs::{Forge, Subject, Trigger, TriggerError, TriggerQuery};
 use crate::plan::resolve_outputs;
 use crate::publish::{
-    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, job_differences,
+    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, Unproposed, job_differences,
 };
 use crate::record::{RUNS, find_run, read_file};
 use crate::sandbox::programs::Folders;
@@ -111,8 +111,9 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
         let read = Submission::read(folder, map, key.as_ref());
         let (mut submission, record) = match read {
             Ok(Ok(read)) => read,
-            Ok(Err(why)) => {
-                report.problems.push((label, why));
+            Ok(Err(Unproposed { why, is_idle })) => {
+                let list = if is_idle { &mut report.idle } else { &mut report.problems };
+                list.push((label, why));
                 continue;
             }
             // The other rows can be published.
@@ -308,8 +309,10 @@ fn note_idle(submission: &Submission, label: String, report: &mut PublishReport)
         return;
     }
     match (submission.outcome, &submission.file.nothing_to_do) {
-        (Some(Outcome::Completed), Some(reason)) => report.idle.push((label, reason.clone())),
-        (Some(Outcome::Completed), None) => report.idle.push((label, "the run proposed nothing".to_owned())),
+        (Some(Outcome::Completed | Outcome::Skipped), Some(reason)) => report.idle.push((label, reason.clone())),
+        (Some(Outcome::Completed | Outcome::Skipped), None) => {
+            report.idle.push((label, "the run proposed nothing".to_owned()));
+        }
         (Some(outcome), _) => report.problems.push((label, format!("the run ended as {outcome}"))),
         (None, _) => report.problems.push((label, "the run hasn't ended".to_owned())),
     }

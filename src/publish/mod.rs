@@ -36,4 +36,4 @@ pub use self::published_file::{
 pub use self::publisher::Publisher;
 pub use self::report::{EntryReport, EntryStatus, PublishReport};
 pub use self::session::PublishRequest;
-pub use self::submission::{SandboxUse, SealCheck, Submission};
+pub use self::submission::{SandboxUse, SealCheck, Submission, Unproposed};

@@ -44,6 +44,15 @@ pub struct Submission {
     pub policy: Outputs,
 }
 
+/// A run that proposed nothing, because it didn't come to its end.
+#[derive(Debug)]
+pub struct Unproposed {
+    /// Why.
+    pub why: String,
+    /// Whether there was nothing to do, which is no failure.
+    pub is_idle: bool,
+}
+
 /// What the seal of a record says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealCheck {
@@ -81,7 +90,7 @@ impl Submission {
         folder: &Path,
         map: Option<(&str, &str)>,
         key: Option<&RecordKey>,
-    ) -> Result<Result<(Self, Record), String>, Error> {
+    ) -> Result<Result<(Self, Record), Unproposed>, Error> {
         let refused = |why: &str| Error::NotARecord { path: folder.to_owned(), why: why.to_owned() };
         let changes = RunChanges::read(folder)?;
         let record = Record::open(folder)?;
@@ -100,8 +109,12 @@ impl Submission {
         let Some(mut file) = outputs_file(&model) else {
             return match changes.outcome {
                 Some(Outcome::Completed) => Err(refused("its job has no `outputs`")),
-                Some(outcome) => Ok(Err(format!("the run ended as {outcome}"))),
-                None => Ok(Err("the run hasn't ended; `legwork resume` finishes it".to_owned())),
+                Some(Outcome::Skipped) => Ok(Err(Unproposed { why: "the run was skipped".to_owned(), is_idle: true })),
+                Some(outcome) => Ok(Err(Unproposed { why: format!("the run ended as {outcome}"), is_idle: false })),
+                None => {
+                    let why = "the run hasn't ended; `legwork resume` finishes it".to_owned();
+                    Ok(Err(Unproposed { why, is_idle: false }))
+                }
             };
         };
         file.journal_head = record.journal_head()?;

@@ -412,3 +412,13 @@ fn a_second_workflow_finds_the_pull_request_of_a_fork() {
     let ended = publish(&folder, &server, &["--event", "run.json", "--state", "other.json"]).run();
     ended.assert_code(1).assert_stdout_contains("another issue or pull request");
 }
+
+#[test]
+fn a_skipped_run_has_nothing_to_do() {
+    let job = JOB.replace("parent:", "before:\n  - { name: found, run: 'true' }\nskip_if: \"true\"\nparent:");
+    let folder = recorded(&job, SCRIPT);
+    let server = forge(&folder);
+    let ended = publish(&folder, &server, &[]).env_remove("GITHUB_TOKEN").run();
+    ended.assert_code(0).assert_stdout_contains("nothing  ");
+    assert_eq!(server.log().len(), 0);
+}
