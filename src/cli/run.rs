@@ -128,12 +128,16 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let (workspace, out) = (&job.checked.workspace, &job.checked.out);
     let record_key = (job.host.record_key)(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
-    let recorder = Recorder::create(out, &job.checked.job_dir, &run_id, record_key)?;
-    let mut setup = job.set_up(plan.clone(), &recorder.folder, signals)?;
+    let create = || Recorder::create(out, &job.checked.job_dir, &run_id, record_key.clone());
+    // The files of steps before the agent are in the record, where the sandbox lets agents read them. Without steps, nothing is
+    // begun before the sandbox works.
+    let early = (!plan.before.is_empty()).then(create).transpose()?;
+    let mut setup = job.set_up(plan.clone(), &job.checked.job_dir.join(&run_id), signals)?;
     files.open_folders()?;
     let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor, env);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
+    let recorder = early.map_or_else(create, Ok)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
     let folder = recorder.folder.clone();
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
