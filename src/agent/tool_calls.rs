@@ -49,7 +49,7 @@ enum CallProgress {
     Done(ToolResult, Option<AgentFinished>),
     /// Its subagent has ended, and the changes in the subagent's copy of the workspace aren't merged yet.
     Unmerged {
-        end: CallFinished,
+        end: Box<CallFinished>,
         child: AgentFinished,
         /// Whether an earlier part of the run may have merged some of them.
         may_be_partial: bool,
@@ -148,7 +148,7 @@ impl<'t> Agent<'t> {
             let (result, child) = match progress {
                 CallProgress::Done(result, child) => (result, child),
                 CallProgress::Unmerged { end, child, may_be_partial } => {
-                    (self.merge_copy(end, &child, may_be_partial).await?, Some(child))
+                    (self.merge_copy(*end, &child, may_be_partial).await?, Some(child))
                 }
             };
             results.push(result);
@@ -338,7 +338,7 @@ impl<'t> Agent<'t> {
         end.duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match (copy, child) {
             (Some((_, may_be_partial)), Some(child)) if !self.cursor.is_replay() => {
-                return Ok(CallProgress::Unmerged { end, child, may_be_partial });
+                return Ok(CallProgress::Unmerged { end: Box::new(end), child, may_be_partial });
             }
             (Some((Some(merged), _)), its_child) => {
                 add_merged(&mut end, its_child.as_ref().map_or("", |child| &child.id), merged);

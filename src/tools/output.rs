@@ -54,7 +54,7 @@ fn refuse_secrets(input: &RawValue, context: &ToolContext<'_>) -> Result<(), Str
     }
 }
 
-fn refused(why: String) -> ToolError {
+fn refused(why: &str) -> ToolError {
     ToolError(format!("Refused: {why}\nNothing was accepted. Fix it and call again."))
 }
 
@@ -101,8 +101,8 @@ impl Tool for OutputTool {
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            self.proposals.check_changes(&self.output).await.map_err(refused)?;
-            self.propose(input, context).map_err(refused)
+            self.proposals.check_changes(&self.output).await.map_err(|why| refused(&why))?;
+            self.propose(input, context).map_err(|why| refused(&why))
         })
     }
 }
@@ -139,13 +139,13 @@ impl Tool for NothingToDo {
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            refuse_secrets(input, context).map_err(refused)?;
+            refuse_secrets(input, context).map_err(|why| refused(&why))?;
             let input: Value = serde_json::from_str(input.get()).unwrap_or_default();
             let reason = input.get("reason").and_then(Value::as_str).map(str::trim).unwrap_or_default();
             if reason.is_empty() || reason.chars().count() > 2_000 {
-                return Err(refused("`reason` must be a text of 1 to 2,000 characters".to_owned()));
+                return Err(refused("`reason` must be a text of 1 to 2,000 characters"));
             }
-            let proposal = self.proposals.declare_nothing(reason).map_err(refused)?;
+            let proposal = self.proposals.declare_nothing(reason).map_err(|why| refused(&why))?;
             Ok(ToolOutput { text: "noted".to_owned(), proposal: Some(proposal), ..ToolOutput::default() })
         })
     }
