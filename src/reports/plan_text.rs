@@ -3,6 +3,7 @@
 use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
 use crate::job::{GitAccess, SubagentWorkspace};
+use crate::outputs::{Outputs, Target};
 use crate::plan::{CostBound, InputAttachment, Plan, PlannedAgent, PlannedLimits};
 use crate::providers::Model;
 use crate::text::pluralize;
@@ -76,6 +77,9 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
         if !paths.is_empty() {
             page.field("", label, &paths.join(", "));
         }
+    }
+    if let Some(outputs) = &plan.outputs {
+        page.outputs(outputs);
     }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &serialized_name(&plan.compaction));
@@ -220,6 +224,25 @@ impl LineWriter {
         }
     }
 
+    /// What could be published, where, and how much of it.
+    fn outputs(&mut self, outputs: &Outputs) {
+        let trigger = outputs.trigger.as_ref().and_then(|trigger| trigger.number);
+        let trigger = trigger.map_or("<trigger>".to_owned(), |number| format!("#{number}"));
+        for (number, (name, output)) in outputs.allowed.iter().enumerate() {
+            let label = if number == 0 { "outputs" } else { "" };
+            let target = match output.target {
+                None => String::new(),
+                Some(Target::Trigger) => format!(" for {trigger}"),
+                Some(Target::Any) => " for any number".to_owned(),
+                Some(Target::Number(number)) => format!(" for #{number}"),
+            };
+            self.field("", label, &format!("{name}: {}{target}, at most {}", output.kind.name().name(), output.max));
+        }
+        if outputs.rules.required {
+            self.field("", "", "one of them is required, or `nothing_to_do`");
+        }
+    }
+
     fn steps(&mut self, plan: &Plan) {
         if plan.before.is_empty() && plan.skip_if().is_none() {
             return;
@@ -263,7 +286,7 @@ impl LineWriter {
     }
 
     fn tools(&mut self, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
-        if agent.tools.is_empty() && agent.mcp.is_empty() {
+        if agent.tools.is_empty() && agent.mcp.is_empty() && agent.outputs.is_empty() {
             self.field("  ", "tools", "none");
         }
         for (number, tool) in agent.tools.iter().enumerate() {
@@ -274,6 +297,9 @@ impl LineWriter {
         for (number, grant) in agent.mcp.iter().enumerate() {
             let label = if number == 0 && agent.tools.is_empty() { "tools" } else { "" };
             self.field("  ", label, &format!("{} of the server {}", grant.allow.join(", "), grant.server));
+        }
+        if !agent.outputs.is_empty() {
+            self.field("  ", "proposes", &agent.outputs.join(", "));
         }
         let specs = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
         for tool in specs {

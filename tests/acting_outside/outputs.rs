@@ -125,7 +125,10 @@ fn an_output_for_a_trigger_needs_an_event() {
     let server = Server::start(ScriptedAgents::of([]));
     let ended = folder.legwork(&["run", "job.yaml"]).anthropic(&server).run();
     ended.assert_code(3).assert_stderr_contains("missing-trigger").assert_stderr_contains("--event FILE");
-    folder.legwork(&["run", "job.yaml", "--dry-run"]).run().assert_code(0);
+    let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    plan.assert_code(0).assert_stdout_contains("outputs     comment: comment for <trigger>, at most 1");
+    let plan = folder.legwork(RUN).arg("--dry-run").run();
+    plan.assert_code(0).assert_stdout_contains("comment: comment for #3, at most 1");
     folder.write("event.json", "not an event");
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(2).assert_stderr_contains("isn't an event of a forge");
