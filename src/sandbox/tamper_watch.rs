@@ -15,8 +15,9 @@ use super::tamper_guard::TamperGuard;
 use crate::job::GitAccess;
 use crate::sync::IgnorePoison;
 
-/// The files of a run's record that never change after they were written.
-const IMMUTABLE_RECORD_FILES: [&str; 2] = ["job.yaml", "plan.json"];
+/// What is in a run's record and never changes once it was written: two files, and the folder with what the steps before the agent
+/// leave.
+const IMMUTABLE_RECORD_FILES: [&str; 3] = ["job.yaml", "plan.json", "files"];
 
 #[derive(Debug)]
 pub(super) struct TamperWatch {
@@ -25,8 +26,8 @@ pub(super) struct TamperWatch {
     pub(super) restorer: Restorer,
     /// How many commands are running.
     running: AtomicUsize,
-    /// The files of the record that never change.
-    record_files: [PathBuf; 2],
+    /// The paths of the record that never change.
+    record_files: [PathBuf; 3],
 }
 
 impl TamperWatch {

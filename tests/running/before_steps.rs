@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::boundary::sandbox::path_without_bwrap;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
@@ -187,6 +188,46 @@ fn agents_and_checks_read_the_files_and_change_none() {
     elsewhere.assert_code(0);
     let transcript = out.read("runs/job/k/transcript.md");
     assert_eq!(transcript.matches("secret-plan").count(), 2, "{transcript}");
+}
+
+#[test]
+fn steps_run_in_landlock_and_their_files_stay_as_they_are() {
+    let folder = folder(
+        "inputs:\n  item: { type: string, default: a }\nbefore:\n  - { name: m, run: 'echo m', once: true }\n  \
+         - { name: n, run: 'echo plan > \"$LEGWORK_FILES/a\"' }\n  - { name: o, run: 'cat \"$LEGWORK_FILES/a\"; echo more > \"$LEGWORK_FILES/b\"' }\n\
+         parent: { prompt: '{{ before.o }}', tools: [bash] }\n",
+    );
+    folder.write("rows.csv", "item\na\nb\n");
+    let call = |command: &str| {
+        folder.write(
+            "replies.yaml",
+            format!("parent:\n  - calls: [{{ tool: bash, input: {{ command: '{command}' }} }}]\n  - text: Done.\n"),
+        );
+    };
+    let programs = path_without_bwrap(&folder);
+    let in_landlock = |run: Program| run.env("PATH", &programs).run();
+    call("cat $LEGWORK_FILES/a $LEGWORK_FILES/b");
+    let ended = in_landlock(program(&folder, &[]));
+    if ended.stderr.contains("landlock can't be used") {
+        eprintln!("skipped: no landlock here");
+        return;
+    }
+    ended.assert_code(0);
+    assert_eq!(prompt(&ended), "plan");
+    assert!(ended.run_folder().transcript().contains("plan\nmore"), "{}", ended.run_folder().transcript());
+    let rows = ["map", "job.yaml", "--rows", "rows.csv", "--id", "item", "--model", "replay/replies.yaml"];
+    in_landlock(folder.legwork(&rows)).assert_code(0);
+    // No kernel keeps a command from changing them there, so the run ends, and they are as before.
+    for (key, change) in
+        [("w", "echo x > $LEGWORK_FILES/a"), ("n", "echo x > $LEGWORK_FILES/new"), ("r", "/bin/rm -r $LEGWORK_FILES")]
+    {
+        call(change);
+        let ended = in_landlock(program(&folder, &["--key", key]));
+        ended.assert_code(5).assert_stderr_contains("changed protected files");
+        let files = folder.at("runs/job").join(key).join("files");
+        assert_eq!(std::fs::read_to_string(files.join("a")).unwrap(), "plan\n", "{change}");
+        assert!(!files.join("new").exists(), "{change}");
+    }
 }
 
 #[test]

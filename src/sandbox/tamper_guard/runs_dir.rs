@@ -50,7 +50,7 @@ pub(super) struct RunsDir {
     pub(super) own_record: Option<PathBuf>,
     /// Device and inode of that record: its lock must not make it look like another run's if a command moves it.
     pub(super) own_record_id: Option<FileId>,
-    /// The names of the files in it.
+    /// The names of the files and folders in it.
     pub(super) own_entries: BTreeSet<OsString>,
     /// The jobs and their records that were there.
     pub(super) jobs: BTreeMap<OsString, WatchedJobDir>,
@@ -181,7 +181,11 @@ impl RunsDir {
             let Ok((folder, listing)) = list_path(&self.root, &self.relative.join(&within)) else { continue };
             for (name, kind) in listing {
                 let is_expected = match kind {
-                    FileType::Directory => has_folders && RECORD_FOLDERS.iter().any(|known| name == *known),
+                    FileType::Directory => {
+                        // What is in a folder that was there before is guarded elsewhere.
+                        has_folders
+                            && (RECORD_FOLDERS.iter().any(|known| name == *known) || self.own_entries.contains(&name))
+                    }
                     FileType::RegularFile => !has_folders || self.is_expected(&name),
                     _ => false,
                 };
