@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use indexmap::IndexMap;
+use serde_json::Value;
 
-use super::arguments::RUN_HELP;
+use super::arguments::{RUN_HELP, parse_assignment};
 use super::ci_files;
 use super::env::CliEnv;
 use super::map_rows::{MAP_FILE, MAX_MAP_BYTES, find_map, row_ids};
@@ -12,6 +14,7 @@ use super::read_files;
 use crate::context_files::WorkspaceFiles;
 use crate::error::Error;
 use crate::event::Outcome;
+use crate::job::value::{ListSeparator, parse_value};
 use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::MapManifest;
@@ -24,6 +27,7 @@ use crate::record::{RUNS, find_run, read_file};
 use crate::sandbox::programs::Folders;
 use crate::text::sanitize;
 use crate::workspace_changes::has_tracked_files;
+use crate::yaml::Node;
 
 /// Options of `legwork publish`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +45,11 @@ pub(super) struct PublishArgs {
     /// Publish only the output with this id
     #[arg(long, value_name = "ID")]
     only: Option<String>,
+    /// Confirm the value of an input from which outputs take a list or a target: NAME=VALUE
+    ///
+    /// Needed where the record isn't sealed with the key in `LEGWORK_RECORD_KEY`, and the value isn't the job's default.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
+    set: Vec<String>,
     /// The forge, where the variables of both are set
     #[arg(long)]
     to: Option<ForgeName>,
@@ -125,6 +134,7 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
         };
         check_job(&submission, &job_text, &job, &options.job)?;
         check_trigger(&submission, trigger.as_ref())?;
+        check_inputs(&options.set, &submission, &job, &record.plan.inputs)?;
         check_requirements(options, &submission, &label, env)?;
         let policy = resolve_outputs(&job, &record.plan.inputs, trigger.clone()).map_err(Error::Invalid)?;
         submission.policy = policy.unwrap_or_default();
@@ -273,6 +283,35 @@ fn check_trigger(submission: &Submission, own: Option<&Trigger>) -> Result<(), E
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses inputs that decide what may be published, and whose values only an unsealed record says.
+fn check_inputs(
+    given: &[String],
+    submission: &Submission,
+    job: &ValidJob,
+    recorded: &IndexMap<String, Value>,
+) -> Result<(), Error> {
+    let names = lints::output_inputs(job.job());
+    for (name, input) in job.job().inputs().filter(|(name, _)| names.contains(&name.value)) {
+        let name = name.value.as_str();
+        let recorded = recorded.get(name).cloned().unwrap_or_default();
+        let set = given.iter().filter_map(|text| text.split_once('=')).rfind(|(set, _)| *set == name);
+        let confirmed = match set {
+            Some((_, text)) => parse_value(input.kind.value, text, ListSeparator::Commas)
+                .map_err(|why| Error::usage(format!("--set {name}: the value {why}"), "See the job's `inputs`."))?,
+            None if submission.seal == SealCheck::Sealed => continue,
+            None => input.default.as_ref().map(Node::to_json).unwrap_or_default(),
+        };
+        if recorded != confirmed {
+            let what = format!("the outputs depend on the input `{name}`, and the run had another value of it");
+            let than = if set.is_some() { "than --set gives" } else { "than the job's default" };
+            let hint =
+                "Repeat the value of the run with --set, or set the same LEGWORK_RECORD_KEY for `run` and `publish`.";
+            return Err(Error::usage(format!("{what} {than}"), hint));
+        }
+    }
+    Ok(())
 }
 
 fn check_requirements(options: &PublishArgs, submission: &Submission, label: &str, env: &CliEnv) -> Result<(), Error> {

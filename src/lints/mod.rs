@@ -57,6 +57,7 @@ pub(crate) use env::provider_keys;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement, specs as model_specs};
+pub use outputs::used_inputs as output_inputs;
 pub use script::{check_script, startable_subagents, subagent_name};
 use valid_job::LoadedFiles;
 pub use valid_job::{Prompts, Schemas, ValidJob};

@@ -46,7 +46,7 @@ fn bad(place: SourceSpan, message: impl Into<String>) -> Diagnostic {
 }
 
 /// The inputs that outputs name.
-pub(super) fn used_inputs(job: &Job) -> Vec<String> {
+pub fn used_inputs(job: &Job) -> Vec<String> {
     templates(job).into_iter().filter_map(|(text, _)| named_input(text).map(str::to_owned)).collect()
 }
 

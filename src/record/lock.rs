@@ -103,19 +103,22 @@ impl FolderLease {
     /// If another process has it ([`Error::InUse`]), or the folder can't be created.
     pub fn take(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Record { path: folder.to_owned(), source };
+        let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = folder.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        // A record can come from anywhere, so a link of this name isn't followed.
+        let folder = above.canonicalize().map_err(failed)?.join(name);
         for _ in 0..MAX_REMOVALS {
-            match std::fs::create_dir(folder) {
+            match std::fs::create_dir(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
                 _ => {}
             }
-            let taken = folder.canonicalize().map_err(failed).and_then(|folder| RecordLock::take(&folder));
-            match taken {
+            match RecordLock::take(&folder) {
                 // Its owner has just removed it.
                 Err(Error::Record { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 taken => return taken.map(Self),
             }
         }
-        Err(Error::InUse { path: folder.to_owned() })
+        Err(Error::InUse { path: folder })
     }
 
     /// Checks that this process still has it.

@@ -254,6 +254,37 @@ fn the_sandbox_of_commands_can_be_required() {
 }
 
 #[test]
+fn an_unsealed_record_does_not_say_what_may_be_published() {
+    let job = "name: triage\nmodel: replay/replies.yaml\ninputs: { labels: { type: list, default: [bug] } }\noutputs:\n  labels: { target: 3, add: '{{ inputs.labels }}' }\nparent: { prompt: Go, tools: [{ output: [labels] }] }\n";
+    let script = "parent:\n  - calls: [{ tool: labels, input: { add: [admin] } }]\n  - text: Done.\n";
+    let folder = folder_with(job, script);
+    let run = || folder.legwork(&["run", "job.yaml", "--set", "labels=bug,admin"]);
+    run().run().assert_code(0);
+    let server = forge(&folder);
+    let unsealed = |more: &[&str]| publish(&folder, &server, more).env_remove("LEGWORK_RECORD_KEY").run();
+    assert_refused(&unsealed(&[]), 2, "depend on the input `labels`", &server);
+    assert_refused(&unsealed(&["--set", "labels=bug"]), 2, "than --set gives", &server);
+    unsealed(&["--set", "labels=bug,admin"]).assert_code(0);
+    run().env("LEGWORK_RECORD_KEY", KEY).run().assert_code(0);
+    publish(&folder, &server, &[]).run().assert_code(0);
+}
+
+#[test]
+fn a_link_in_a_record_is_not_followed() {
+    let folder = recorded(JOB, SCRIPT);
+    let server = forge(&folder);
+    let (record, victim) = (folder.at("runs/triage/latest").canonicalize().unwrap(), folder.at("victim"));
+    std::fs::create_dir(&victim).unwrap();
+    for name in ["published.json.lock", "published.json"] {
+        std::os::unix::fs::symlink(&victim, record.join(name)).unwrap();
+        publish(&folder, &server, &[]).run().assert_code(5);
+        assert!(victim.is_dir() && std::fs::read_dir(&victim).unwrap().next().is_none(), "{name}");
+        std::fs::remove_file(record.join(name)).unwrap();
+    }
+    assert!(server.api().own_comments().is_empty());
+}
+
+#[test]
 fn what_was_published_can_be_noted_elsewhere() {
     let folder = recorded(JOB, SCRIPT);
     let server = forge(&folder);
