@@ -380,7 +380,7 @@ impl JournalCursor {
         }
     }
 
-    /// Takes a step before the agent; `None` where the record has none of that name here. One that failed runs again when the run
+    /// Takes a step before the agent; `None` where the record has no such step here. One that failed runs again when the run
     /// is resumed, unless it may fail.
     pub(super) fn take_step(&mut self, name: &str, is_optional: bool) -> Option<Recorded<BeforeFinished>> {
         let mut found = None;

@@ -21,7 +21,7 @@ const MAX_LINE_BYTES: u64 = 64 << 20;
 /// How much of results.jsonl is read, in bytes.
 const MAX_RESULTS_BYTES: u64 = 4 << 30;
 
-/// Finds a map by its folder, its name, or JOB/MAP below the folder of runs; `None` if there is none of that name.
+/// Finds a map by its folder, its name, or JOB/MAP below the folder of runs; `None` if there is no such map.
 pub(super) fn find_map(out: &Path, wanted: &str) -> Result<Option<PathBuf>, Error> {
     // A shard without rows has only tables, and nothing in them.
     let is_empty = |table: PathBuf| fs::metadata(table).is_ok_and(|found| found.is_file() && found.len() == 0);

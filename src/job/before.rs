@@ -50,7 +50,7 @@ pub struct BeforeStep {
     #[schemars(extend("default" = false))]
     pub optional: Option<Spanned<bool>>,
 
-    /// Whether no stranger can write the output.
+    /// Whether only trusted people can influence the output.
     #[schemars(extend("default" = false))]
     pub trusted: Option<Spanned<bool>>,
 
@@ -65,7 +65,7 @@ impl BeforeStep {
         yaml::value_or(self.optional.as_ref(), false)
     }
 
-    /// Whether no stranger can write its output.
+    /// Whether only trusted people can influence its output.
     pub fn is_trusted(&self) -> bool {
         yaml::value_or(self.trusted.as_ref(), false)
     }

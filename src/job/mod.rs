@@ -285,7 +285,8 @@ impl Job {
 
     /// The declared outputs, in the job's order.
     pub fn outputs(&self) -> impl Iterator<Item = (&Spanned<String>, &JobOutput)> {
-        self.outputs.iter().flat_map(|outputs| &outputs.value.entries)
+        let entries = self.outputs.iter().flat_map(|outputs| &outputs.value.entries);
+        entries.map(|(name, output)| (name, &output.value))
     }
 
     /// The entries of all agents for tool servers.

@@ -44,7 +44,7 @@ pub fn is_output_name(name: &str) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct JobOutputs {
     /// The outputs, by the names of their tools.
-    pub entries: IndexMap<Spanned<String>, JobOutput>,
+    pub entries: IndexMap<Spanned<String>, Spanned<JobOutput>>,
     /// What holds for all of them.
     pub rules: OutputRules,
 }
@@ -316,32 +316,5 @@ impl JobOutput {
     /// What it is; `None` if its name isn't a kind, and it has no other.
     pub fn kind(&self, name: &str) -> Option<KindName> {
         self.kind.as_ref().map(|kind| kind.value).or_else(|| KindName::named(name))
-    }
-
-    /// The keys that are given, without those that every kind has.
-    pub fn own_keys(&self) -> Vec<&'static str> {
-        let given = [
-            ("target", self.target.is_some()),
-            ("update", self.update.is_some()),
-            ("closes", self.closes.is_some()),
-            ("max_comments", self.max_comments.is_some()),
-            ("event", self.event.is_some()),
-            ("title_prefix", self.title_prefix.is_some()),
-            ("labels", self.labels.is_some()),
-            ("choose", self.choose.is_some()),
-            ("draft", self.draft.is_some()),
-            ("paths", self.paths.is_some()),
-            ("max_files", self.max_files.is_some()),
-            ("max_bytes", self.max_bytes.is_some()),
-            ("add", self.add.is_some()),
-            ("remove", self.remove.is_some()),
-            ("name", self.name.is_some()),
-            ("run", self.run.is_some()),
-            ("schema", self.schema.is_some()),
-            ("env", !self.env.is_empty()),
-            ("repeatable", self.repeatable.is_some()),
-            ("timeout", self.timeout.is_some()),
-        ];
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
     }
 }

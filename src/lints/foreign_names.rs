@@ -235,8 +235,8 @@ const KEYS: &[ForeignNames] = &[
         &["while", "loop", "until", "foreach", "repeat", "maxloops"],
     ),
     (
-        "nothing is published by a job: let it return data (`result: { schema: ... }`), and publish `result.json` in the script \
-         or workflow that starts it",
+        "what a run proposes to a forge is declared under `outputs`, and `legwork publish` applies it; for other services, there is \
+         the kind `command`, and for data `result`",
         &[
             "staged",
             "branch",
@@ -686,7 +686,7 @@ const TOOLS: &[ForeignNames] = &[
     ),
     (
         "what a run proposes to a forge is declared under `outputs`, and agents list it: `- { output: [comment] }`",
-        &["safeoutputs", "createissue", "createpullrequest", "addcomment", "addlabels", "comment", "issue"],
+        &["outputs", "safeoutputs", "createissue", "createpullrequest", "addcomment", "addlabels", "comment", "issue"],
     ),
     (
         "declare an output of the kind `command`, and list it: `- { output: [notify] }`",

@@ -19,7 +19,7 @@ pub(super) static KEY_ALIASES: KeyAliases = &[
     ("mcp", &["mcp_servers", "tool_servers", "servers"]),
     ("env", &["variables", "environment", "env_vars", "environment_variables"]),
     ("network", &["network_access", "internet"]),
-    ("result", &["response", "returns", "output"]),
+    ("result", &["response", "returns"]),
     // An agent.
     (
         "system",

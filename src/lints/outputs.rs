@@ -25,7 +25,7 @@ const SET_STATE: &str = "set_state";
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     if let Some(outputs) = &job.outputs {
-        for (name, output) in job.outputs() {
+        for (name, output) in &outputs.value.entries {
             check_name(name, findings);
             check_output(job, name, output, findings);
         }
@@ -85,7 +85,8 @@ fn check_name(name: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
     }
 }
 
-fn check_output(job: &Job, name: &Spanned<String>, output: &JobOutput, findings: &mut Vec<Diagnostic>) {
+fn check_output(job: &Job, name: &Spanned<String>, output: &Spanned<JobOutput>, findings: &mut Vec<Diagnostic>) {
+    let Spanned { value: output, node } = output;
     let Some(kind) = output.kind(&name.value) else {
         let names = KINDS.iter().map(|kind| kind.name());
         let near = suggest_name(&name.value, names.clone()).map(|near| format!(" Did you mean `{near}`?"));
@@ -94,10 +95,16 @@ fn check_output(job: &Job, name: &Spanned<String>, output: &JobOutput, findings:
         findings.push(finding.help(help));
         return;
     };
-    for key in output.own_keys().into_iter().filter(|key| !kind.keys().contains(key)) {
-        let message = format!("a `{}` has no key `{key}`", kind.name());
+    // Of other keys, the reader has said that no output has them.
+    let is_of_another = |key: &str| KINDS.iter().any(|kind| kind.keys().contains(&key));
+    for (key, _) in node.entries() {
+        let text = key.text().unwrap_or_default();
+        if kind.keys().contains(&text) || !is_of_another(text) {
+            continue;
+        }
+        let message = format!("an output of the kind `{}` has no key `{text}`", kind.name());
         let known = join_names(["kind", "max", "on"].into_iter().chain(kind.keys().iter().copied()));
-        findings.push(bad(name.place(), message).help(format!("remove it; its keys are {known}")));
+        findings.push(bad(key.place(), message).help(format!("remove it; its keys are {known}")));
     }
     let JobOutput { labels, choose, paths, add, remove, .. } = output;
     for list in [labels, choose, paths, add, remove].into_iter().flatten() {

@@ -65,7 +65,7 @@ impl Plan {
         parse_condition(&rendered).map(Some).ok_or_else(|| condition_mistake(key, &rendered))
     }
 
-    /// Renders a text; `None` if the plan has none of that name.
+    /// Renders a text; `None` if the plan has no such text.
     fn render_late(&self, name: &str, run_id: &str, values: &LateValues) -> Option<Result<String, String>> {
         self.late.texts.get(name)?;
         let LateValues { before, state } = values;

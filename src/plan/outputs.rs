@@ -28,7 +28,7 @@ pub fn resolve(
     let mut resolver = Resolver { valid: job, inputs, findings: Vec::new() };
     let mut allowed = IndexMap::new();
     for (name, output) in &declared.value.entries {
-        if let Some(resolved) = resolver.output(name, output) {
+        if let Some(resolved) = resolver.output(name, &output.value) {
             allowed.insert(name.value.clone(), resolved);
         }
     }

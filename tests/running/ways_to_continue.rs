@@ -136,6 +136,15 @@ const FEATURES: &[Feature] = &[
         ..NOTHING
     },
     Feature {
+        name: "output",
+        job: "outputs:\n  comment: { target: 7, max: 2 }\n  rules: { required: true }\n\
+              parent: { prompt: 'Go {{ inputs.n }}', tools: [{ output: [comment, nothing_to_do] }] }\n",
+        script: "parent:\n  - calls: [{ tool: comment, input: { body: First. } }]\n  - calls: [{ tool: comment, input: { body: Second. } }]\n  \
+                 - text: done\n",
+        shows: "accepted (2 of 2)",
+        ..NOTHING
+    },
+    Feature {
         name: "secret",
         job: "parent: { prompt: 'Go {{ inputs.n }}', tools: [bash] }\n",
         script: "parent:\n  - calls: [{ tool: bash, input: { command: 'echo \"got $INPUT_TOKEN\"' } }]\n  - text: done\n",

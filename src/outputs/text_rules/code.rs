@@ -65,7 +65,7 @@ impl<'a> Line<'a> {
         Self { range, text, prefix: prefix(text), is_blank: unquoted(text).is_empty() }
     }
 
-    /// The line without what stands before its text.
+    /// The line without the markers before its text.
     fn rest(&self) -> &'a str {
         &self.text[self.prefix.length..]
     }
@@ -75,7 +75,7 @@ impl<'a> Line<'a> {
         self.rest().strip_prefix([':', '~']).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
     }
 
-    /// Whether it begins something new, so that no code span goes on from the line before.
+    /// Whether it starts a new block, so that no code span continues from the previous line.
     fn begins_block(&self) -> bool {
         self.prefix.has_marker || self.is_definition() || self.rest().starts_with(['#', '|', '<'])
     }
@@ -128,7 +128,7 @@ fn indented(lines: &[Line<'_>], in_fence: &[bool]) -> Vec<usize> {
 
 /// Finds code spans.
 fn find_spans(source: &str, lines: &[Line<'_>], in_fence: &[bool], code: &mut RawCode) {
-    // The lines so far in which a span can go on.
+    // The lines so far in which a span can continue.
     let mut region: Option<Range<usize>> = None;
     let (mut is_table, mut begins_paragraph) = (false, true);
     // Some parsers read what follows an unpaired run of backticks in another way, up to the end of the paragraph.
@@ -173,11 +173,11 @@ fn begins_html(text: &str) -> bool {
 fn has_delimiter_row(lines: &[Line<'_>], in_fence: &[bool]) -> bool {
     let lines = lines.iter().zip(in_fence).take_while(|(line, in_fence)| !**in_fence && !line.is_blank);
     let is_mark = |char| matches!(char, '|' | ':' | '-' | ' ' | '\t');
-    // What stands before the text may have taken the first hyphens for list markers.
+    // The markers before the text may include the first hyphens, as those of lists.
     lines.into_iter().any(|(line, _)| line.text.contains('-') && line.rest().chars().all(is_mark))
 }
 
-/// Finds the code spans of a paragraph up to the first run of backticks without a partner. Returns whether there is none.
+/// Finds the code spans of a paragraph up to the first unmatched run of backticks. Returns whether all are matched.
 fn spans(source: &str, region: Range<usize>, is_table: bool, found: &mut Vec<Range<usize>>) -> bool {
     let text = &source[region.clone()];
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -193,7 +193,7 @@ fn spans(source: &str, region: Range<usize>, is_table: bool, found: &mut Vec<Ran
         by_length.entry(run.len()).or_default().push(index);
     }
     let footnote = odd_footnote(text);
-    // Some parsers let an address go on over backticks, up to the next space.
+    // Some parsers let an address include backticks, up to the next space.
     let (mut passed, mut in_address) = (0, false);
     let mut index = 0;
     while index < runs.len() {

@@ -20,7 +20,7 @@ pub(super) fn line_of(lines: &[Range<usize>], at: usize) -> usize {
     lines.partition_point(|line| line.start <= at).saturating_sub(1)
 }
 
-/// What stands before the text of a line.
+/// The markers before the text of a line.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Prefix {
     /// Its length in bytes.
@@ -33,7 +33,7 @@ pub(super) struct Prefix {
     pub(super) depth: usize,
 }
 
-/// What stands before the text of a line, if every quote and marker that could be one is one.
+/// The markers before the text of a line, if every quote and marker that could be one is one.
 pub(super) fn prefix(line: &str) -> Prefix {
     let mut prefix = Prefix::default();
     loop {
