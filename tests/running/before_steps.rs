@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::boundary::sandbox::path_without_bwrap;
+use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::test_folder::TestFolder;
 
@@ -159,6 +160,8 @@ fn a_condition_that_is_neither_true_nor_false_ends_the_run() {
 
 #[test]
 fn agents_and_checks_read_the_files_and_change_none() {
+    // In landlock a command that changes them ends the run, as the next test shows.
+    let touch = if bubblewrap_works() { "; touch $LEGWORK_FILES/x" } else { "" };
     let folder = folder(
         "before: [{ name: n, run: 'mkdir \"$LEGWORK_FILES/d\"; echo secret-plan > \"$LEGWORK_FILES/d/a.txt\"; echo made > made.txt; pwd' }]\n\
          parent: { prompt: 'Read {{ before.files }}', tools: [bash, read_file, grep, glob] }\nchecks: [{ name: c, run: 'grep -q plan \
@@ -166,7 +169,7 @@ fn agents_and_checks_read_the_files_and_change_none() {
     );
     folder.write(
         "replies.yaml",
-        "parent:\n  - calls: [{ tool: bash, input: { command: 'cat $LEGWORK_FILES/d/a.txt; touch $LEGWORK_FILES/x' } }]\n  - text: Done.\n",
+        format!("parent:\n  - calls: [{{ tool: bash, input: {{ command: 'cat $LEGWORK_FILES/d/a.txt{touch}' }} }}]\n  - text: Done.\n"),
     );
     let ended = program(&folder, &[]).run();
     ended.assert_code(0);
