@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::env::CliEnv;
-use crate::event::RunResult;
+use crate::event::{RunModel, RunResult};
 use crate::map::tables::{self, MapTable};
 use crate::publish::PublishReport;
 use crate::reports::ci_variables::{self, Variable};
@@ -16,10 +16,10 @@ use crate::reports::step_summary;
 /// (<https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>).
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Leaves the summary and the outputs of a run. `next` says how to continue it. A failure is only a warning.
-pub(super) fn write_run(env: &CliEnv, result: &RunResult, record: &Path, next: Option<&str>) {
+/// Leaves the summary and the outputs of a run. `model` is what happened in it; `next` says how to continue it. A failure is only a warning.
+pub(super) fn write_run(env: &CliEnv, result: &RunResult, model: &RunModel, record: &Path, next: Option<&str>) {
     let variables = || ci_variables::of_run(result, record, &env.current_folder);
-    write(env, || step_summary::page(result, &record.to_string_lossy(), next), variables);
+    write(env, || step_summary::page(result, model, &record.to_string_lossy(), next), variables);
 }
 
 /// Leaves the summary and the outputs of a map.

@@ -14,7 +14,7 @@ use super::output_files::OutputFiles;
 use super::progress::{RunProgress, can_be_live};
 use super::{ci_files, output_queue, replay_source};
 use crate::error::Error;
-use crate::event::{JournalEntry, Outcome, RunResult};
+use crate::event::{JournalEntry, Outcome, RunModel, RunResult};
 use crate::job::Job;
 use crate::plan::Plan;
 use crate::process::{WITHHELD, fd_limit};
@@ -75,10 +75,10 @@ pub(super) fn execute_and_print(
     let ended = ended?;
     let result = &ended.result;
     // The files are written before the warnings and the answer, since a reader of the output may stall.
-    let written = printed.files.write(result, printed.display_folder, env);
+    let written = printed.files.write(result, &ended.model, printed.display_folder, env);
     ended.warnings().iter().for_each(|warning| env.console.warning(warning));
     let limit = limit_to_raise(&folder, result);
-    print_outcome(printed, env, result, limit.as_ref());
+    print_outcome(printed, env, result, &ended.model, limit.as_ref());
     if let Some(path) = printed.files.result_path(result).filter(|_| written.is_ok()) {
         env.console.eprint(&format!("result: {}", printable(&path.to_string_lossy())));
     }
@@ -117,9 +117,18 @@ pub(super) fn print_ended_run(
         let console = &env.console;
         entries.iter().for_each(|entry| console.print(&reports::json::event_line(entry)));
     }
-    let written = printed.files.write(result, printed.display_folder, env);
-    print_outcome(printed, env, result, limit_to_raise(&record.folder, result).as_ref());
+    let model = recorded_model(record);
+    let written = printed.files.write(result, &model, printed.display_folder, env);
+    print_outcome(printed, env, result, &model, limit_to_raise(&record.folder, result).as_ref());
     written
+}
+
+/// What has happened in a run that ended before, as far as only its journals say it: what it proposed, and the values of its steps.
+pub(super) fn recorded_model(record: &Record) -> RunModel {
+    match record.plan.outputs.is_some() || !record.plan.before.is_empty() {
+        true => record.model(),
+        false => RunModel::default(),
+    }
 }
 
 /// The limit that ended a run, and must be raised before it can continue.
@@ -204,7 +213,13 @@ pub(super) fn key_program_variables(
 }
 
 /// Prints the answer to stdout, and to stderr how the run ended and where its record is.
-fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, limit: Option<&UsedLimit>) {
+fn print_outcome(
+    printed: &PrintedRun<'_>,
+    env: &CliEnv,
+    result: &RunResult,
+    model: &RunModel,
+    limit: Option<&UsedLimit>,
+) {
     let folder = printed.display_folder;
     let stats = reports::run_stats::summary_line(result);
     match &result.error {
@@ -247,7 +262,7 @@ fn print_outcome(printed: &PrintedRun<'_>, env: &CliEnv, result: &RunResult, lim
         printed.next.line(folder, argument.as_deref())
     });
     next.iter().for_each(|next| env.console.eprint(next));
-    ci_files::write_run(env, result, folder, next.as_deref());
+    ci_files::write_run(env, result, model, folder, next.as_deref());
     env.console.print_untrusted(&reports::find(reports::ANSWERS, printed.format)(result));
 }
 

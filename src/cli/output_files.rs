@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::env::CliEnv;
 use super::output_target::{self, OutputTarget, is_file};
 use crate::error::Error;
-use crate::event::RunResult;
+use crate::event::{RunModel, RunResult};
 use crate::plan::Plan;
 use crate::record::is_record_file;
 use crate::reports::{ci_variables, junit};
@@ -136,8 +136,8 @@ impl OutputFiles {
     ///
     /// # Errors
     /// The first failure; the other files are written anyway.
-    pub(super) fn write(&self, result: &RunResult, record: &Path, env: &CliEnv) -> Result<(), Error> {
-        let written: Vec<_> = self.0.iter().map(|file| file.write(result, record, env)).collect();
+    pub(super) fn write(&self, result: &RunResult, model: &RunModel, record: &Path, env: &CliEnv) -> Result<(), Error> {
+        let written: Vec<_> = self.0.iter().map(|file| file.write(result, model, record, env)).collect();
         written.into_iter().collect()
     }
 
@@ -149,14 +149,14 @@ impl OutputFiles {
 }
 
 impl OutputFile {
-    fn write(&self, result: &RunResult, record: &Path, env: &CliEnv) -> Result<(), Error> {
+    fn write(&self, result: &RunResult, model: &RunModel, record: &Path, env: &CliEnv) -> Result<(), Error> {
         let Some(target) = &self.target else { return Ok(()) };
         let content = match self.content {
             Content::Result => match &result.result {
                 Some(data) => format!("{data:#}\n"),
                 None => return target.remove(),
             },
-            Content::Junit => junit::run_report(result, &record.to_string_lossy()),
+            Content::Junit => junit::run_report(result, model, &record.to_string_lossy()),
             Content::Dotenv => {
                 let variables = ci_variables::of_run(result, record, &env.current_folder);
                 let (text, left_out) = ci_variables::dotenv(&variables);

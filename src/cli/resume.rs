@@ -7,7 +7,7 @@ use super::arguments::{
     RUN_EXIT_CODES, RUN_HELP, format_parser, parse_assignment, parse_limits, read_secret_inputs, resolve_workspace,
 };
 use super::env::CliEnv;
-use super::execute::{PrintedRun, connect_providers, execute_and_print, open_scripts};
+use super::execute::{PrintedRun, connect_providers, execute_and_print, open_scripts, recorded_model};
 use super::next_command::NextCommand;
 use super::output::printable;
 use super::output_files::{OutputFileArgs, OutputFiles};
@@ -173,7 +173,7 @@ impl ResumeArgs {
             env.console.eprint_problem(&format!("{message}; {hint}"));
         }
         let files = self.open_files(&record)?;
-        record.result().map_or(Ok(()), |result| files.write(result, folder, env))?;
+        record.result().map_or(Ok(()), |result| files.write(result, &recorded_model(&record), folder, env))?;
         Ok(ended.exit_code())
     }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
     AgentFinished, BeforeFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged,
-    NoResult, ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
+    NoResult, ProposedOutputs, ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
 use crate::plan::Plan;
@@ -31,6 +31,8 @@ pub struct Conversation {
     pub orphans: Vec<AgentConversation>,
     /// The files that the run changed.
     pub changes: Option<WorkspaceChanged>,
+    /// What it proposes to do outside, and what was refused; `None` if its job has no outputs.
+    pub proposed: Option<ProposedOutputs>,
     /// What of the record is missing or damaged, a sentence each.
     pub missing: Vec<String>,
     /// Whether a journal can't be read to its end, for another reason than an incomplete last line.

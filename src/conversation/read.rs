@@ -65,9 +65,12 @@ impl Conversation {
         };
         let mut parent = parent.finish();
         let mut claimed = HashSet::new();
-        let read_child = |id: &str, missing: &mut Defects| {
+        let mut read_child = |id: &str, missing: &mut Defects| {
             let mut reader = AgentReader::new(plan, id, max_chars);
-            let has_journal = read_journal(&open, id, missing, |entry| reader.add(entry));
+            let has_journal = read_journal(&open, id, missing, |entry| {
+                summary.apply(&entry.agent, &entry.event, entry.at);
+                reader.add(entry);
+            });
             has_journal.then(|| reader.finish())
         };
         for call in parent.calls_mut() {
@@ -97,6 +100,7 @@ impl Conversation {
         }
         Self {
             plan: plan.clone(),
+            proposed: summary.proposed_outputs(),
             started: summary.started,
             result,
             parent,
@@ -380,13 +384,8 @@ impl<'p> AgentReader<'p> {
             }
             Event::CheckFinished(finished) => self.finish_check(at, finished),
             Event::BeforeFinished(mut finished) => {
-                let value = match std::mem::take(&mut finished.value) {
-                    Value::String(text) => text,
-                    Value::Null => String::new(),
-                    data => format!("{data:#}"),
-                };
-                let shown = if value.is_empty() { std::mem::take(&mut finished.stderr) } else { value };
-                let text = self.text(&shown);
+                let text = self.text(&finished.shown());
+                finished.value = Value::Null;
                 finished.name = self.shorten(finished.name);
                 finished.error = finished.error.map(|error| self.shorten(error));
                 self.push(at, StepKind::Before(finished, text));

@@ -4,11 +4,13 @@ mod call_end;
 mod cut_off_requests;
 mod journal_entry;
 mod outcome;
+mod output_calls;
 mod run_model;
 mod run_result;
 mod run_use;
 mod stopwatch;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -22,7 +24,8 @@ pub use self::call_end::CallEnd;
 pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::Outcome;
-pub use self::run_model::{AgentModel, FailedCall, RunModel};
+pub use self::output_calls::{OutputCalls, ProposedOutputs, RefusedOutput};
+pub use self::run_model::{AgentModel, FailedCall, RunModel, StepBefore};
 pub use self::run_result::{
     Change, ChangeKind, CheckResult, ErrorInfo, RunResult, StepResult, SubagentResult, summary_file,
 };
@@ -270,6 +273,18 @@ pub struct BeforeFinished {
     pub stderr: String,
     /// Its running time in milliseconds.
     pub duration_ms: u64,
+}
+
+impl BeforeFinished {
+    /// The value as people read it, or what the step wrote to standard error if it has none.
+    pub fn shown(&self) -> Cow<'_, str> {
+        let value = match &self.value {
+            serde_json::Value::String(text) => Cow::Borrowed(text.as_str()),
+            serde_json::Value::Null => Cow::default(),
+            data => Cow::Owned(format!("{data:#}")),
+        };
+        if value.is_empty() { Cow::Borrowed(&self.stderr) } else { value }
+    }
 }
 
 /// There is nothing to do: `skip_if` is true, and no agent starts.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{
-    AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, PARENT, RunFinished, RunResult, RunStarted,
-    StepResult, SubagentResult, Usage, WorkspaceChanged, summary_file,
+    AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, OutputCalls, PARENT, ProposedOutputs,
+    RunFinished, RunResult, RunStarted, StepResult, SubagentResult, Usage, WorkspaceChanged, summary_file,
 };
 use crate::outputs::Accepted;
 use crate::pricing;
@@ -15,6 +15,20 @@ use crate::text::truncate;
 
 /// The most characters of the error of a failed call.
 const MAX_ERROR_CHARS: usize = 500;
+
+/// The most characters that are kept of the value of a step before the agent.
+const MAX_STEP_CHARS: usize = 2_000;
+
+/// A step before the agent.
+#[derive(Debug, Clone)]
+pub struct StepBefore {
+    /// How it ended.
+    pub result: StepResult,
+    /// The beginning of its value, or of what it wrote to standard error if it has none.
+    pub shown: String,
+    /// How many more characters that has.
+    pub more_chars: u64,
+}
 
 /// What is known about a run.
 #[derive(Debug, Default)]
@@ -30,7 +44,7 @@ pub struct RunModel {
     /// The subagents that continue since the run was resumed.
     resumed_subagents: HashSet<String>,
     parent: Option<AgentFinished>,
-    before: Vec<StepResult>,
+    before: Vec<StepBefore>,
     skipped_by: Option<String>,
     checks: Vec<CheckResult>,
     /// The changes of the run, if they are known.
@@ -38,6 +52,8 @@ pub struct RunModel {
     end: Option<(Timestamp, RunFinished)>,
     /// What the run proposes to do outside, if it has come to its end.
     pub proposed: Option<Accepted>,
+    /// What its calls proposed so far. Subagents' are known only if their events are applied, too.
+    output_calls: OutputCalls,
     /// What each agent has done, by its id. Subagents are known only if their events are applied, too.
     pub agents: BTreeMap<String, AgentModel>,
 }
@@ -81,9 +97,31 @@ impl RunModel {
             Some(known) => known.apply(agent, event),
             None => self.agents.entry(agent.to_owned()).or_default().apply(agent, event),
         }
+        if let (Event::CallFinished(finished), Some((_, started))) = (event, &self.started)
+            && let Some(allowed) = &started.plan.outputs
+        {
+            self.output_calls.apply(agent, allowed, finished);
+        }
         if agent == PARENT {
             self.apply_of_parent(event, at);
         }
+    }
+
+    /// The steps before the agent that have ended.
+    pub fn steps_before(&self) -> &[StepBefore] {
+        &self.before
+    }
+
+    /// What the run proposes to do outside, so far or at its end, and what was refused; `None` if its job has no outputs.
+    pub fn proposed_outputs(&self) -> Option<ProposedOutputs> {
+        let allowed = self.started.as_ref()?.1.plan.outputs.clone()?;
+        let mut calls = self.output_calls.clone();
+        if let Some(accepted) = &self.proposed {
+            calls.accepted.clone_from(accepted);
+        }
+        let changed = self.changed.as_ref();
+        let changed_files = changed.map_or(0, |changed| changed.total.unwrap_or(changed.changes.len() as u64));
+        Some(ProposedOutputs { allowed, calls, changed_files, is_final: self.proposed.is_some() })
     }
 
     fn apply_of_parent(&mut self, event: &Event, at: Timestamp) {
@@ -112,11 +150,17 @@ impl RunModel {
             }
             Event::BeforeFinished(finished) => {
                 // One that failed runs again when the run is resumed.
-                self.before.retain(|step| step.name != finished.name);
-                self.before.push(StepResult {
-                    name: finished.name.clone(),
-                    passed: finished.error.is_none(),
-                    duration_ms: finished.duration_ms,
+                self.before.retain(|step| step.result.name != finished.name);
+                let value = finished.shown();
+                let shown = truncate::first(&value, MAX_STEP_CHARS);
+                self.before.push(StepBefore {
+                    result: StepResult {
+                        name: finished.name.clone(),
+                        passed: finished.error.is_none(),
+                        duration_ms: finished.duration_ms,
+                    },
+                    shown: shown.to_owned(),
+                    more_chars: value[shown.len()..].chars().count() as u64,
                 });
             }
             Event::RunSkipped(skipped) => self.skipped_by = Some(skipped.condition.clone()),
@@ -182,7 +226,7 @@ impl RunModel {
             text: parent.text.clone(),
             result: parent.result.clone(),
             skipped_by: self.skipped_by.clone(),
-            before: self.before.clone(),
+            before: self.before.iter().map(|step| step.result.clone()).collect(),
             error: end.error.clone(),
             started_at: *started_at,
             finished_at: *finished_at,

@@ -8,6 +8,7 @@ mod check;
 mod entry;
 mod output;
 mod outputs_file;
+mod preview;
 mod proposals;
 mod text_rules;
 mod trigger;
@@ -17,6 +18,7 @@ pub use check::{Checked, Checker, nothing_to_do_schema};
 pub use entry::{Entry, MAX_KEY, Proposal, is_key};
 pub use output::{KINDS, Kind, KindName, Output, Outputs, PatchRules, Rules, Target};
 pub use outputs_file::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
+pub use preview::{Preview, PreviewPart};
 pub use proposals::{Accepted, OwnChanges, Proposals, Request};
 pub use text_rules::{OwnRepository, TextRules, Violation, check_body, check_message, check_title};
 pub use trigger::{Branch, Forge, Subject, Trigger};
@@ -28,6 +30,11 @@ pub const MAX_BODY_CHARS: usize = 60_000;
 pub const MAX_LINKS: usize = 50;
 /// The longest title with its prefix, in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
+
+/// How the answer to a refused call begins. The reason follows.
+pub const REFUSED: &str = "Refused: ";
+/// How the answer to a refused call ends.
+pub const NOT_ACCEPTED: &str = "\nNothing was accepted. Fix it and call again.";
 
 /// The environment variables that hold a forge's token. No command of a job gets them.
 pub const FORGE_TOKENS: &[&str] = &["GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN"];

@@ -14,7 +14,6 @@ mod gitlab;
 mod http_client;
 mod mark;
 mod policy;
-mod preview;
 mod publisher;
 mod published_file;
 mod report;

@@ -2,10 +2,15 @@
 
 use super::failure::Failure;
 use crate::exit_code::{EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_TEMPORARY};
+use crate::outputs::{Preview, PreviewPart};
+use crate::reports::proposed::{append_parts, fenced};
 use crate::text::sanitize;
 
 /// The longest line of a summary, in characters.
 const MAX_LINE_CHARS: usize = 1_000;
+
+/// The most characters of all texts in the summary of a step, of which GitHub shows at most 1 MiB.
+const MAX_SUMMARY_CHARS: usize = 200_000;
 
 /// What became of one output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +36,8 @@ pub enum EntryStatus {
         /// Its address.
         url: Option<String>,
     },
-    /// It would be published: what would be sent, in paragraphs.
-    Planned(Vec<String>),
+    /// It would be published: what would be sent.
+    Planned(Preview),
     /// It wasn't, and may be later.
     Later(String),
     /// It may not be published.
@@ -96,9 +101,7 @@ impl PublishReport {
                 EntryStatus::Done { url } | EntryStatus::AlreadyDone { url } => {
                     ("done", url.clone().unwrap_or_default())
                 }
-                EntryStatus::Planned(parts) => {
-                    ("would", parts.first().map(|part| sanitize::line(part)).unwrap_or_default())
-                }
+                EntryStatus::Planned(preview) => ("would", sanitize::line(&preview.title)),
                 EntryStatus::Later(why) => ("later", sanitize::line(why)),
                 EntryStatus::Refused(why) => ("refused", sanitize::line(why)),
                 EntryStatus::Forbidden(why) => ("refused", sanitize::line(why)),
@@ -106,8 +109,14 @@ impl PublishReport {
             };
             text += format!("{verb:<8} {} ({kind}): {rest}", label(id)).trim_end_matches([':', ' ']);
             text.push('\n');
-            if let EntryStatus::Planned(parts) = status {
-                parts.iter().skip(1).for_each(|part| text += &format!("{}\n", sanitize::text(part)));
+            let EntryStatus::Planned(preview) = status else { continue };
+            for part in &preview.parts {
+                text += &match part {
+                    PreviewPart::Line(line) => format!("{}\n", sanitize::line(line)),
+                    PreviewPart::Markdown(part) | PreviewPart::Plain(part) => {
+                        format!("{}\n", fenced(&sanitize::text(part)))
+                    }
+                };
             }
         }
         if text.is_empty() {
@@ -119,6 +128,7 @@ impl PublishReport {
     /// The report for the summary of a step of GitHub's workflows.
     pub fn step_summary(&self, is_dry_run: bool) -> String {
         let mut page = format!("### legwork publish{}\n\n", if is_dry_run { " (dry run)" } else { "" });
+        let mut left = MAX_SUMMARY_CHARS;
         for (run, why) in self.problems.iter().chain(&self.idle) {
             page += &format!("- {}: {}\n", escape(run), escape(why));
         }
@@ -128,20 +138,15 @@ impl PublishReport {
                     format!("[done]({url})")
                 }
                 EntryStatus::Done { .. } | EntryStatus::AlreadyDone { .. } => "done".to_owned(),
-                EntryStatus::Planned(parts) => escape(parts.first().map(String::as_str).unwrap_or_default()),
+                EntryStatus::Planned(preview) => escape(&preview.title),
                 EntryStatus::Later(why)
                 | EntryStatus::Refused(why)
                 | EntryStatus::Forbidden(why)
                 | EntryStatus::Waiting(why) => format!("**not published**: {}", escape(why)),
             };
             page += &format!("- {} ({kind}): {verdict}\n", escape(id));
-            if let EntryStatus::Planned(parts) = status {
-                for part in parts.iter().skip(1) {
-                    let is_fenced = part.starts_with('`');
-                    let part = if is_fenced { sanitize::text(part).into_owned() } else { escape(part) };
-                    page += &format!("\n{part}\n");
-                }
-                page.push('\n');
+            if let EntryStatus::Planned(preview) = status {
+                append_parts(&mut page, &preview.parts, &mut left);
             }
         }
         page

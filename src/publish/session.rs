@@ -11,13 +11,12 @@ use super::connect::connect;
 use super::failure::Failure;
 use super::http_client::Notify;
 use super::policy::refusals;
-use super::preview::preview;
 use super::published_file::{PublishedFile, PublishedOf, PublishedState, read_published};
 use super::publisher::Publisher;
 use super::report::{EntryReport, EntryStatus, PublishReport};
 use super::submission::Submission;
 use crate::error::Error;
-use crate::outputs::{Entry, Forge, KindName, Subject, Target, Trigger};
+use crate::outputs::{Entry, Forge, KindName, Preview, Subject, Target, Trigger};
 
 /// What is published, and how.
 pub struct PublishRequest {
@@ -72,7 +71,9 @@ impl PublishRequest {
                     (Some(why), ..) => EntryStatus::Refused(why.clone()),
                     (.., Some(done)) => EntryStatus::AlreadyDone { url: done.url.clone() },
                     (None, Some(output), None) => {
-                        EntryStatus::Planned(preview(submission, entry, output, submission.policy.trigger.as_ref()))
+                        let number = submission.policy.trigger.as_ref().and_then(|trigger| trigger.number);
+                        let files = submission.file.patch.as_ref().map_or(0, |patch| patch.files.len() as u64);
+                        EntryStatus::Planned(Preview::of(entry, Some(output), number, files))
                     }
                     (None, None, None) => EntryStatus::Refused("the job file has no such output".to_owned()),
                 };

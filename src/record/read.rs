@@ -10,7 +10,7 @@ use super::journal_files::{JournalFile, journal_reader, open_error, open_journal
 use super::state::{Depth, FileDefect, RecordQuery, RecordReading, RecordState, RunStart, read_versioned};
 use crate::conversation::Conversation;
 use crate::error::Error;
-use crate::event::{FORMAT, JournalEntry, PARENT, RunResult, is_agent_id};
+use crate::event::{FORMAT, JournalEntry, PARENT, RunModel, RunResult, is_agent_id};
 use crate::journal::{RecordKey, RunDigests, is_same_mac, journal_file};
 use crate::plan::Plan;
 
@@ -169,6 +169,18 @@ impl Record {
             journals.insert(agent, entries);
         }
         Ok(journals)
+    }
+
+    /// What has happened in the run, as far as its journals can be read.
+    pub fn model(&self) -> RunModel {
+        let mut model = RunModel::default();
+        for agent in self.agents().unwrap_or_default() {
+            let Ok(entries) = self.entries(&agent) else { continue };
+            for entry in entries.map_while(Result::ok).filter(|entry| entry.agent == agent) {
+                model.apply(&entry.agent, &entry.event, entry.at);
+            }
+        }
+        model
     }
 
     /// The conversation of the run: of each text the first `max_chars` characters, or all. What can't be read is named in it.

@@ -4,16 +4,18 @@ use std::io;
 
 use super::call_input::{InputPart, input_parts, needs_block};
 use super::problems::{Problem, problems_of};
+use super::proposed::{self, ProposedView};
 use super::run_stats;
 use super::step_view::{self, Severity, StepView};
 use crate::conversation::{
     AgentConversation, Call, CheckAttempt, Conversation, ReplyBlock, Step, StepKind, Text, Turn, TurnKind,
 };
-use crate::event::{CallEnd, Outcome, WorkspaceChanged, summary_file};
+use crate::event::{CallEnd, Outcome, ProposedOutputs, WorkspaceChanged, summary_file};
 use crate::journal::journal_file;
 use crate::message::StopReason;
+use crate::outputs::{OUTPUTS_FILE, PreviewPart};
 use crate::plan::Plan;
-use crate::text::{diff, truncate};
+use crate::text::{diff, pluralize, truncate};
 
 /// The most calls of a subagent that are listed with its `task` call.
 const MAX_CHILD_CALLS: usize = 100;
@@ -60,6 +62,7 @@ pub(super) fn write_run(page: &mut dyn Page, conversation: &Conversation, lists_
     let view = View::new(conversation, &conversation.parent, lists_calls);
     view.write_system(page)?;
     view.write_conversation(page)?;
+    conversation.proposed.iter().try_for_each(|proposed| write_proposed(page, proposed))?;
     conversation.changes.as_ref().map_or(Ok(()), |changed| write_changes(page, changed))
 }
 
@@ -180,6 +183,49 @@ fn write_changes(page: &mut dyn Page, changed: &WorkspaceChanged) -> io::Result<
     }
     let patch = "changes.patch".to_owned();
     page.list(&[vec![text("full diff: "), Span::Link(patch.clone(), Some(patch))]])
+}
+
+/// Writes what the run proposes to do outside, and what was refused.
+fn write_proposed(page: &mut dyn Page, proposed: &ProposedOutputs) -> io::Result<()> {
+    let calls = &proposed.calls;
+    if calls.is_empty() && !proposed.is_final {
+        return Ok(());
+    }
+    page.heading(2, &[text(proposed::title(proposed))], false)?;
+    if let Some(reason) = &calls.accepted.nothing_to_do {
+        page.heading(3, &[text("nothing to do")], false)?;
+        page.block("", reason)?;
+    } else if calls.accepted.entries.is_empty() {
+        page.note("Nothing is proposed.")?;
+    }
+    let (views, more) = proposed::views(proposed);
+    for ProposedView { id, preview } in views {
+        let heading = [Span::Code(id.to_owned()), text(": "), Span::Plain(preview.title)];
+        page.heading(3, &heading, false)?;
+        for part in preview.parts {
+            match part {
+                PreviewPart::Line(line) => page.list(&[vec![Span::Plain(line)]])?,
+                PreviewPart::Markdown(text) | PreviewPart::Plain(text) => {
+                    let cut = Text::new(&text, crate::conversation::MAX_SHOWN_CHARS);
+                    let more = pluralize(cut.omitted_chars, "more character");
+                    let rest =
+                        if cut.omitted_chars == 0 { String::new() } else { format!("\n[{more} in {OUTPUTS_FILE}]") };
+                    page.block("", &(cut.shown + &rest))?;
+                }
+            }
+        }
+    }
+    if more > 0 {
+        page.note(&format!("and {} in {OUTPUTS_FILE}", pluralize(more, "more output")))?;
+    }
+    for refused in &calls.refused {
+        page.heading(3, &[Span::Plain(proposed::refused_title(refused))], true)?;
+        page.block("", &refused.why)?;
+    }
+    match proposed::more_refused(proposed) {
+        0 => Ok(()),
+        more => page.note(&format!("and {}", pluralize(more, "more refused call"))),
+    }
 }
 
 /// A step in a line: what it is, its argument, the subagent that answers it, and how it ended.

@@ -4,9 +4,9 @@
 //! <https://github.com/jenkinsci/xunit-plugin/blob/master/src/main/resources/org/jenkinsci/plugins/xunit/types/model/xsd/junit-10.xsd>
 
 use super::DisplayOptions;
-use super::run_stats;
+use super::{proposed, run_stats};
 use crate::cases::{CaseReport, EXPECT_FILE, Failure, TestReport};
-use crate::event::{CheckResult, Outcome, RunResult};
+use crate::event::{CheckResult, Outcome, RunModel, RunResult};
 use crate::text::sanitize;
 use crate::text::truncate;
 
@@ -30,6 +30,8 @@ pub(crate) struct TestCase {
     pub(crate) problem: Option<TestProblem>,
     /// Why it didn't run, if there was nothing to do.
     pub(crate) skipped: Option<String>,
+    /// What it printed; empty for nothing.
+    pub(crate) output: String,
 }
 
 /// Why a test didn't pass.
@@ -80,17 +82,25 @@ fn test_case(case: &TestCase) -> String {
     let file = case.file.as_ref().map(|file| format!(" file=\"{}\"", attribute(file))).unwrap_or_default();
     let (name, class, time) = (attribute(&case.name), attribute(&case.class), seconds(case.time_ms));
     let open = format!("    <testcase name=\"{name}\" classname=\"{class}\"{file} time=\"{time}\"");
+    let mut inner = String::new();
     if let Some(why) = &case.skipped {
-        return format!("{open}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", attribute(why));
+        inner += &format!("      <skipped message=\"{}\"/>\n", attribute(why));
+    } else if let Some(problem) = &case.problem {
+        let element = problem.element();
+        inner += &format!(
+            "      <{element} message=\"{}\" type=\"{}\">{}</{element}>\n",
+            attribute(&problem.message),
+            attribute(&problem.kind),
+            text(&problem.text)
+        );
     }
-    let Some(problem) = &case.problem else { return open + "/>\n" };
-    let element = problem.element();
-    format!(
-        "{open}>\n      <{element} message=\"{}\" type=\"{}\">{}</{element}>\n    </testcase>\n",
-        attribute(&problem.message),
-        attribute(&problem.kind),
-        text(&problem.text)
-    )
+    if !case.output.is_empty() {
+        inner += &format!("      <system-out>{}</system-out>\n", text(&case.output));
+    }
+    match inner.is_empty() {
+        true => open + "/>\n",
+        false => format!("{open}>\n{inner}    </testcase>\n"),
+    }
 }
 
 /// The report of `legwork test`: a suite for each job.
@@ -130,6 +140,7 @@ fn expectations(case: &CaseReport) -> TestCase {
         time_ms: case.duration_ms,
         problem,
         skipped: None,
+        output: String::new(),
     }
 }
 
@@ -145,8 +156,8 @@ fn failure_text(failure: &Failure) -> String {
 }
 
 /// A run: a suite with the run itself and the last attempt of each check. `record` is the path of its folder. If only checks
-/// failed, the run itself counts as passed.
-pub fn run_report(result: &RunResult, record: &str) -> String {
+/// failed, the run itself counts as passed. `model` is what happened in the run; the run's test names what it proposes.
+pub fn run_report(result: &RunResult, model: &RunModel, record: &str) -> String {
     let checks = run_stats::last_checks(result);
     let of_checks: u64 = checks.iter().map(|check| check.duration_ms).fold(0, u64::saturating_add);
     let failed_by_checks = result.outcome == Outcome::ChecksFailed && checks.iter().any(|check| !check.passed);
@@ -158,6 +169,7 @@ pub fn run_report(result: &RunResult, record: &str) -> String {
         time_ms: result.duration_ms.saturating_sub(of_checks),
         problem: has_problem.then(|| run_problem(result, record)),
         skipped: (result.outcome == Outcome::Skipped).then(|| skip_reason(result.skipped_by.as_deref())),
+        output: model.proposed_outputs().map(|proposed| proposed::lines(&proposed)).unwrap_or_default(),
     };
     let cases = std::iter::once(run).chain(checks.into_iter().map(|check| check_case(check, result, record))).collect();
     let suite = TestSuite { name: result.job.clone(), time_ms: result.duration_ms, cases };
@@ -194,6 +206,7 @@ fn check_case(check: &CheckResult, result: &RunResult, record: &str) -> TestCase
         time_ms: check.duration_ms,
         problem,
         skipped: None,
+        output: String::new(),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod junit;
 pub mod markdown;
 mod plan_text;
 mod problems;
+pub(crate) mod proposed;
 pub mod record_files;
 mod rule_docs;
 pub mod run_stats;

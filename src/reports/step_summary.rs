@@ -1,14 +1,18 @@
 //! The summary of a run or a map that GitHub shows for a workflow step.
 
 use super::display::{code_fence, serialized_name};
-use super::run_stats;
-use crate::event::RunResult;
+use super::{proposed, run_stats};
+use crate::event::{RunModel, RunResult, StepBefore};
 use crate::text::pluralize;
 use crate::text::sanitize::{self, escape_markdown};
 use crate::text::truncate;
 
 /// The most characters of the answer and of the result. GitHub accepts 1 MiB per step.
 const MAX_ANSWER_CHARS: usize = 20_000;
+/// The most characters of all texts that the run proposes.
+const MAX_PROPOSED_CHARS: usize = 60_000;
+/// The most steps before the agent whose values are shown.
+const MAX_STEPS: usize = 20;
 /// The most subagents listed.
 const MAX_SUBAGENTS: usize = 50;
 /// The most changed files listed.
@@ -16,10 +20,10 @@ const MAX_FILES: usize = 50;
 /// The most characters of any other text from models, servers and job files.
 pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
-/// Renders the verdict, the figures, the subagents, the checks, the changed files, the result and the answer of a run as
-/// Markdown of at most 200 KiB. `record` is the path of the run folder; `next` says how to continue. Markdown in text from models and servers is escaped, so
+/// Renders the verdict, the figures, the steps before the agent, the subagents, the checks, the changed files, the result, the
+/// answer and what is proposed of a run as Markdown of at most 500 KiB. `model` is what happened in it. `record` is the path of the run folder; `next` says how to continue. Markdown in text from models and servers is escaped, so
 /// that it makes no links or images.
-pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
+pub fn page(result: &RunResult, model: &RunModel, record: &str, next: Option<&str>) -> String {
     let mut page = heading(
         result.outcome.is_success(),
         &escape_markdown(&result.job, 64),
@@ -43,6 +47,7 @@ pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
         page += &format!("| {name} | {} |\n", escape_markdown(&value, MAX_TEXT_CHARS));
     }
     page += &format!("| record | {} |\n", escape_markdown(record, MAX_TEXT_CHARS));
+    steps_before(&mut page, model);
     subagents(&mut page, result);
     checks(&mut page, result);
     changed_files(&mut page, result);
@@ -53,6 +58,9 @@ pub fn page(result: &RunResult, record: &str, next: Option<&str>) -> String {
     if !result.text.trim().is_empty() {
         page += "\nAnswer:\n\n";
         fenced(&mut page, &result.text);
+    }
+    if let Some(proposed) = model.proposed_outputs() {
+        proposed::append(&mut page, &proposed, MAX_PROPOSED_CHARS);
     }
     page.push('\n');
     page
@@ -127,14 +135,35 @@ fn subagents(page: &mut String, result: &RunResult) {
     }
 }
 
+fn steps_before(page: &mut String, model: &RunModel) {
+    let steps = model.steps_before();
+    if steps.is_empty() {
+        return;
+    }
+    *page += "\n| step before the agent | | time |\n|---|---|---|\n";
+    for StepBefore { result: step, .. } in steps {
+        let name = escape_markdown(&step.name, MAX_TEXT_CHARS);
+        let verdict = if step.passed { "✅" } else { "❌ failed" };
+        *page += &format!("| {name} | {verdict} | {} |\n", run_stats::duration(step.duration_ms));
+    }
+    for StepBefore { result, shown, more_chars } in steps.iter().filter(|step| !step.shown.is_empty()).take(MAX_STEPS) {
+        *page += &format!("\n{}:\n\n", escape_markdown(&result.name, MAX_TEXT_CHARS));
+        fenced_part(page, shown, *more_chars, "events\\.jsonl");
+    }
+}
+
 /// Appends a code block, truncated if it is too long.
 fn fenced(page: &mut String, text: &str) {
-    let text = sanitize::text(text);
-    let shown = truncate::first(&text, MAX_ANSWER_CHARS);
-    let more = text[shown.len()..].chars().count();
-    let fence = code_fence(shown);
+    let shown = truncate::first(text, MAX_ANSWER_CHARS);
+    fenced_part(page, shown, text[shown.len()..].chars().count() as u64, "result\\.json");
+}
+
+/// Appends the beginning of a text as a code block, and how much more a file has.
+fn fenced_part(page: &mut String, shown: &str, more: u64, file: &str) {
+    let shown = sanitize::text(shown);
+    let fence = code_fence(&shown);
     *page += &format!("{fence}text\n{}\n{fence}\n", shown.trim_end_matches('\n'));
     if more > 0 {
-        *page += &format!("\n{} in result\\.json\\.\n", pluralize(more as u64, "more character"));
+        *page += &format!("\n{} in {file}\\.\n", pluralize(more, "more character"));
     }
 }

@@ -8,7 +8,9 @@ use serde_json::value::RawValue;
 use super::tool::{CallFuture, Tool, ToolContext, ToolOutput};
 use crate::job::NOTHING_TO_DO;
 use crate::message::ToolError;
-use crate::outputs::{Checker, Kind, Output, Proposal, Proposals, Request, Target, nothing_to_do_schema};
+use crate::outputs::{
+    Checker, Kind, NOT_ACCEPTED, Output, Proposal, Proposals, REFUSED, Request, Target, nothing_to_do_schema,
+};
 use crate::redaction::MARKER_PREFIX;
 
 /// The tool of one output, for one agent.
@@ -55,7 +57,7 @@ fn refuse_secrets(input: &RawValue, context: &ToolContext<'_>) -> Result<(), Str
 }
 
 fn refused(why: &str) -> ToolError {
-    ToolError(format!("Refused: {why}\nNothing was accepted. Fix it and call again."))
+    ToolError(format!("{REFUSED}{why}{NOT_ACCEPTED}"))
 }
 
 impl Tool for OutputTool {

@@ -1,3 +1,4 @@
 //! What runs propose to do outside.
 
 mod outputs;
+pub(crate) mod reports;

@@ -1,9 +1,9 @@
 """Opens reports in headless Chromium and checks what a reader sees and can do.
 
-    report.py BROWSER REPAIRED HOSTILE LONG [SCREENSHOTS]
+    report.py BROWSER REPAIRED HOSTILE LONG PROPOSING [SCREENSHOTS]
 
 The browser is driven over a pipe by its own protocol (--remote-debugging-pipe), so this needs only Python's standard
-library. The three reports are made by the tests in tests/records/report.rs.
+library. The reports are made by the tests in tests/records/report.rs and tests/acting_outside/reports.rs.
 """
 
 import base64
@@ -230,8 +230,26 @@ def check_with_scripts(browser, page):
     browser.call("Emulation.setEmulatedMedia", media="")
 
 
+def check_proposed(browser, page):
+    """What a run proposes is seen at once, refused calls are there, and nothing of it is live."""
+    for width in [360, 1240]:
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        browser.open(page, "#proposed")
+        assert browser.eval("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} pixels"
+        bar, section = (browser.eval(f"document.getElementById('{name}').getBoundingClientRect().toJSON()") for name in ["bar", "proposed"])
+        assert bar["bottom"] <= section["top"] + 1 and section["top"] < 900, f"{width} pixels: below the bar: {bar} {section}"
+    titles = browser.eval("Array.from(document.querySelectorAll('#proposed summary b')).map((it) => it.textContent)")
+    assert titles == ["summary", "review-1", "refused: comment", "refused: comment of helper-1"], titles
+    shown = browser.eval("document.getElementById('proposed').innerText")
+    for text in ["comment on #3", "<script>document.title='owned'</script>", "src/a.rs, lines 2 to 4", "mention at line 1, column 8"]:
+        assert text in shown, (text, shown)
+    assert browser.eval("document.querySelectorAll('#proposed a, #proposed img, #proposed script').length") == 0
+    assert browser.eval("document.title") == "job: completed", browser.eval("document.title")
+    browser.assert_quiet(page)
+
+
 def main():
-    program, repaired, hostile, long, *folder = sys.argv[1:]
+    program, repaired, hostile, long, proposing, *folder = sys.argv[1:]
     browser = Browser(program)
     try:
         check_without_scripts(browser, repaired, hostile)
@@ -245,6 +263,8 @@ def main():
             browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
             assert browser.eval("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} pixels"
         print("hostile text stays text")
+        check_proposed(browser, proposing)
+        print("what is proposed is shown, and does nothing")
 
         for width in [400, 700, 1240]:
             browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)

@@ -311,8 +311,15 @@ fn a_map_runs_a_step_once_or_for_each_row() {
     assert!(events.contains("\"prompt\":\"shared f\\na\""), "{events}");
     let results = folder.read("runs/job/map-rows/results.jsonl");
     assert!(results.contains("\"outcome\":\"skipped\"") && results.contains("\"outcome\":\"completed\""), "{results}");
-    assert!(folder.read("junit.xml").contains("<skipped"), "{}", folder.read("junit.xml"));
+    let skipped = "<skipped message=\"nothing to do: skip_if is true: {{ inputs.item == 'b' }}\"/>";
+    assert!(folder.read("junit.xml").contains(skipped), "{}", folder.read("junit.xml"));
     map().assert_code(0).assert_stderr_contains("2 ended before");
+    // From the records alone.
+    assert!(folder.read("junit.xml").contains(skipped), "{}", folder.read("junit.xml"));
+    let gathered =
+        folder.legwork(&["gather", "runs/job/map-rows", "--to", "gathered", "--junit", "gathered.xml"]).run();
+    gathered.assert_code(0);
+    assert!(folder.read("gathered.xml").contains(skipped), "{}", folder.read("gathered.xml"));
     // One more row takes the value of the first start.
     folder.write("rows.csv", "item\na\nb\nc\n");
     map().assert_code(0);

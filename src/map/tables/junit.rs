@@ -29,8 +29,16 @@ fn row_case(table: &MapTable, row: &RowSummary) -> TestCase {
         let is_error = row.outcome.is_none_or(Outcome::can_be_resumed);
         TestProblem { is_error, kind: verdict, message, text: lines.join("\n") }
     });
-    let skipped = (row.outcome == Some(Outcome::Skipped)).then(|| skip_reason(None));
-    TestCase { name: row.id.clone(), class: table.job.clone(), file: None, time_ms: row.duration_ms, problem, skipped }
+    let skipped = (row.outcome == Some(Outcome::Skipped)).then(|| skip_reason(row.skipped_by.as_deref()));
+    TestCase {
+        name: row.id.clone(),
+        class: table.job.clone(),
+        file: None,
+        time_ms: row.duration_ms,
+        problem,
+        skipped,
+        output: String::new(),
+    }
 }
 
 fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
@@ -49,6 +57,7 @@ fn problem_case(table: &MapTable, problem: &TableProblem) -> TestCase {
         time_ms: 0,
         problem: Some(details),
         skipped: None,
+        output: String::new(),
     }
 }
 

@@ -74,6 +74,9 @@ pub struct MapRow {
     pub result: Option<Value>,
     /// The first line of the final answer.
     pub text: String,
+    /// The condition `skip_if` that was true, if the run was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_by: Option<String>,
     /// The error, if the run didn't complete.
     pub error: Option<ErrorInfo>,
     /// The parent's turns.
@@ -110,6 +113,7 @@ impl MapRow {
             exit_code: None,
             result: None,
             text: String::new(),
+            skipped_by: None,
             error: None,
             turns: 0,
             tool_calls: 0,
@@ -132,6 +136,7 @@ impl MapRow {
             exit_code: Some(result.exit_code),
             text: truncate::ellipsize(text.trim_end(), MAX_CELL_CHARS),
             result: result.result,
+            skipped_by: result.skipped_by,
             error: result.error,
             turns: result.turns,
             tool_calls: result.tool_calls,
@@ -191,6 +196,8 @@ pub struct RowSummary {
     pub result: Vec<(usize, String)>,
     /// The first line of the final answer.
     pub text: String,
+    /// The condition that was true, if the run was skipped.
+    pub skipped_by: Option<String>,
     /// The code and the message of the error, if the run didn't complete.
     pub error: Option<(String, String)>,
     /// The parent's turns.
@@ -341,9 +348,14 @@ impl MapTable {
             row.error.as_ref().filter(|_| has_room).map(|error| {
                 (truncate::ellipsize(&error.code, 64), truncate::ellipsize(&error.message, MAX_ERROR_CHARS))
             });
+        let skipped_by = row.skipped_by.as_ref().filter(|_| has_room);
+        let skipped_by = skipped_by.map(|condition| truncate::ellipsize(condition, MAX_CELL_CHARS));
         let text = if has_room { truncate::ellipsize(&row.text, MAX_CELL_CHARS) } else { String::new() };
         let cell_bytes: usize = inputs.iter().chain(&result).map(|(_, text)| text.len()).sum();
-        self.text_bytes += cell_bytes + text.len() + error.as_ref().map_or(0, |(_, message)| message.len());
+        self.text_bytes += cell_bytes
+            + text.len()
+            + skipped_by.as_ref().map_or(0, String::len)
+            + error.as_ref().map_or(0, |(_, message)| message.len());
         RowSummary {
             id: row.id.clone(),
             state: row.state,
@@ -352,6 +364,7 @@ impl MapTable {
             inputs,
             result,
             text,
+            skipped_by,
             error,
             turns: row.turns,
             usage: row.usage,

@@ -29,9 +29,10 @@ use self::steps::{ConversationWriter, checks_context, safe};
 use self::text_blocks::TextLimit;
 use self::timeline::{Lane, MAX_LANES, draw};
 use super::display::serialized_name;
-use super::run_stats;
+use super::{proposed, run_stats};
 use crate::conversation::{Call, Conversation, MAX_SHOWN_CHARS, ReplyBlock, StepKind, Text};
-use crate::event::{CallEnd, WorkspaceChanged};
+use crate::event::{CallEnd, ProposedOutputs, WorkspaceChanged};
+use crate::outputs::{OUTPUTS_FILE, PreviewPart};
 use crate::plan::{Plan, PlannedAgent};
 use crate::text::{pluralize, sanitize, truncate};
 
@@ -59,6 +60,8 @@ const CALL_BYTES: usize = 550;
 const MAX_CONVERSATION_BYTES: usize = 15_500_000;
 const MAX_ANSWER_CHARS: usize = 100_000;
 const MAX_PATCH_CHARS: usize = 300_000;
+const MAX_PROPOSED_CHARS: usize = 300_000;
+const MAX_TITLE_CHARS: usize = 300;
 const MAX_FILES: usize = 500;
 const MAX_AGENTS: usize = 500;
 const MAX_MISSING: usize = 20;
@@ -131,7 +134,9 @@ fn text_limit(conversation: &Conversation) -> usize {
                     sizes.extend(turn.blocks.iter().filter_map(block_size));
                     sizes.extend(turn.calls.iter().flat_map(call_sizes));
                 }
-                StepKind::Note(text) | StepKind::Compacted(_, text) => sizes.push(size(&text.shown)),
+                StepKind::Note(text) | StepKind::Compacted(_, text) | StepKind::Before(_, text) => {
+                    sizes.push(size(&text.shown))
+                }
                 StepKind::Checks(attempt) => {
                     sizes.extend(attempt.checks.iter().filter_map(|(_, _, end)| Some(size(&end.as_ref()?.1.output))));
                 }
@@ -196,6 +201,7 @@ fn page_context(conversation: &Conversation, outline: &Outline<'_>, max_chars: u
         agents => outline.agents.iter().take(MAX_AGENTS).map(agent_context).collect::<Vec<_>>(),
         more_agents => outline.agents.len().saturating_sub(MAX_AGENTS),
         is_cut => max_chars < MAX_SHOWN_CHARS, max_chars => max_chars,
+        proposed => conversation.proposed.as_ref().and_then(proposed_context),
         checks => checks(conversation, outline), files => conversation.changes.as_ref().and_then(files),
         job_section => job_context(conversation, outline),
     }
@@ -343,6 +349,43 @@ fn checks(conversation: &Conversation, outline: &Outline<'_>) -> Vec<Value> {
         _ => None,
     });
     attempts.take(50).collect()
+}
+
+/// What the run proposes to do outside, and what was refused.
+fn proposed_context(proposed: &ProposedOutputs) -> Option<Value> {
+    let calls = &proposed.calls;
+    if calls.is_empty() && !proposed.is_final {
+        return None;
+    }
+    let mut left = MAX_PROPOSED_CHARS;
+    let (views, more) = proposed::views(proposed);
+    let mut part = |part: &PreviewPart| {
+        let limit = TextLimit { chars: left.min(MAX_ANSWER_CHARS), file: OUTPUTS_FILE };
+        let (text, html) = match part {
+            PreviewPart::Line(line) => return context! { line => line.as_str() },
+            PreviewPart::Markdown(text) => (text, limit.markdown(text, 0)),
+            PreviewPart::Plain(text) => (text, limit.plain(text)),
+        };
+        left -= truncate::first(text, limit.chars).chars().count();
+        context! { html => safe(html) }
+    };
+    let outputs: Vec<Value> = views
+        .iter()
+        .map(|view| {
+            let parts: Vec<Value> = view.preview.parts.iter().map(&mut part).collect();
+            context! { id => view.id, title => truncate::ellipsize(&view.preview.title, MAX_TITLE_CHARS), parts }
+        })
+        .collect();
+    let limit = TextLimit { chars: MAX_ANSWER_CHARS, file: "events.jsonl" };
+    let refused = calls.refused.iter().map(|refused| {
+        let line = truncate::ellipsize(refused.why.lines().next().unwrap_or_default(), MAX_TITLE_CHARS);
+        context! { title => proposed::refused_title(refused), line, why => safe(limit.plain(&refused.why)) }
+    });
+    let refused: Vec<Value> = refused.collect();
+    let count = (!outputs.is_empty()).then(|| pluralize(calls.accepted.entries.len() as u64, "output"));
+    let nothing = calls.accepted.nothing_to_do.as_ref().map(|reason| safe(limit.plain(reason)));
+    let more_refused = proposed::more_refused(proposed);
+    Some(context! { title => proposed::title(proposed), count, nothing, outputs, more, refused, more_refused })
 }
 
 /// The changed files, each with its part of the patch.

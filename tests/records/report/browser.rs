@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::{hostile_run, long_run, repaired_run};
+use crate::acting_outside::reports::proposing_run;
 use crate::house::source::root;
 use crate::support::report_skipped;
 
@@ -13,9 +14,10 @@ fn the_report_works_in_a_browser() {
         return;
     };
     let (repaired, hostile, long) = (repaired_run(), hostile_run(), long_run(2_000));
+    let proposing = proposing_run(&[]);
     let mut command = Command::new("python3");
     command.arg(root().join("tests/browser/report.py")).arg(&browser);
-    for (_, ended) in [&repaired, &hostile, &long] {
+    for (_, ended) in [&repaired, &hostile, &long, &proposing] {
         command.arg(ended.run_folder().path().join("report.html"));
     }
     // Where the images of the book are written to.
