@@ -92,7 +92,7 @@ fn what_is_proposed_and_what_is_refused_is_in_every_report() {
     let html = section(&report, "<section id=\"proposed\">");
     let html = &html[..html.find("</section>").unwrap()];
     for part in [
-        "<b class=\"tool\">summary</b> <span class=\"status\">comment on #3</span>",
+        "<b class=\"tool\">summary</b> <span class=\"meta\">comment on #3</span>",
         "&lt;script&gt;document.title=&#39;owned&#39;&lt;/script&gt;",
         "<p class=\"meta\">src/a.rs, lines 2 to 4</p>",
         "<strong>both</strong>",
