@@ -36,7 +36,7 @@ use self::request::{RequestKind, RequestOutcome};
 pub use self::run_abort::RunAbort;
 pub use self::run_state::{MapShare, RunDeps, RunGates, RunHistory, RunState};
 pub use self::step_deps::{ConfineSteps, FILES_VARIABLE, StepDeps};
-pub use self::step_files::copy_step_files;
+pub use self::step_files::{copy_step_files, write_event};
 use crate::attachment::Attachment;
 use crate::budget::MAP_LIMIT;
 use crate::event::{AgentFinished, AgentStarted, LimitReached, NoteSent, Outcome, PARENT, ReplyDiscarded};

@@ -13,6 +13,8 @@ use crate::workspace::open_beneath::{entries, open_dir};
 use crate::workspace::open_root::OpenRoot;
 use crate::workspace::tree_copy::{CopyRules, copy_tree};
 
+/// The file with the event that started the run.
+const EVENT_FILE: &str = "event.json";
 /// The most bytes that steps can leave together.
 const MAX_BYTES: u64 = 100 << 20;
 /// The most files and folders that they can leave.
@@ -69,6 +71,17 @@ pub fn copy_step_files(from: &Path, to: &Path) -> io::Result<()> {
     let rules =
         CopyRules { replaces: true, added_modes: (0o600, 0o700), most: (MAX_FILES, MAX_BYTES), ..CopyRules::EXACT };
     copy_tree(&OpenRoot::open(from)?, &OpenRoot::open(to)?, &rules).map_err(|(_, error)| error)
+}
+
+/// Puts the event that started the run among the files of steps. One that is there already stays.
+///
+/// # Errors
+/// The file can't be written.
+pub fn write_event(files: &Path, event: &[u8]) -> io::Result<()> {
+    match OpenRoot::open(files)?.create_file(Path::new(EVENT_FILE), event, 0o600) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        written => written,
+    }
 }
 
 /// Adds up the files and their sizes before anything is copied.

@@ -5,6 +5,7 @@ use std::{fs, io};
 
 use grep_matcher::Matcher;
 use indexmap::IndexMap;
+use serde_json::{Value, json};
 
 use super::expect::{AgentExpectation, CheckExpectation};
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
@@ -12,6 +13,7 @@ use super::snapshot::{self, StaleSnapshot};
 use super::{Case, Failure, TEXT_SNAPSHOT, with_placeholder};
 use crate::diagnostic::SourceSpan;
 use crate::event::{Outcome, PARENT, RunModel, RunResult};
+use crate::job::NOTHING_TO_DO;
 use crate::text::truncate::ellipsize;
 use crate::yaml::Spanned;
 
@@ -37,6 +39,7 @@ pub(super) fn evaluate(case: &Case, result: &RunResult, counts: &RunModel, works
     evaluator.check_tool_calls();
     evaluator.check_agents();
     evaluator.check_job_checks();
+    evaluator.check_outputs();
     evaluator.check_text();
     evaluator.check_result_data();
     evaluator.check_files();
@@ -157,6 +160,28 @@ impl Evaluator<'_> {
                 let (name, ended, expected_word) = (&name.value, ended.as_str(), expected.value.as_str());
                 self.fail(&expected.place(), format!("the check `{name}` is `{ended}`, expected `{expected_word}`"));
             }
+        }
+    }
+
+    fn check_outputs(&mut self) {
+        let Some(expected) = &self.case.expect.outputs else { return };
+        let proposed = self.counts.proposed.clone().unwrap_or_default();
+        let entries = proposed.entries.into_iter().map(|entry| (entry.id, entry.data));
+        let nothing = proposed.nothing_to_do.map(|reason| (NOTHING_TO_DO.to_owned(), json!({ "reason": reason })));
+        let found: IndexMap<String, Value> = entries.chain(nothing).collect();
+        for (id, data) in &expected.value {
+            let Some(found) = found.get(&id.value) else {
+                self.fail(&id.place(), format!("the output `{}` wasn't proposed", id.value));
+                continue;
+            };
+            if let Some(pointer) = first_missing(&data.to_json(), found) {
+                let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
+                let message = format!("the output `{}` doesn't match{at}", id.value);
+                self.fail_with(&data.place(), message, format!("{found:#}"));
+            }
+        }
+        for (id, data) in found.iter().filter(|(id, _)| expected.value.keys().all(|known| known.value != **id)) {
+            self.fail_with(&expected.place(), format!("the output `{id}` isn't expected"), format!("{data:#}"));
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
 
 /// The fixture in a case's folder: the initial files of the workspace.
 pub const WORKSPACE_FOLDER: &str = "workspace";
@@ -60,6 +60,10 @@ pub struct Expect {
     /// The results of the job's checks in their last attempt, by name.
     #[serde(default)]
     pub checks: IndexMap<Spanned<String>, Spanned<CheckExpectation>>,
+
+    /// The outputs that the run proposes, by id, such as `comment-1` or the key that the model gave, or `nothing_to_do`: each with
+    /// its data, of which keys may be omitted at any depth. No other output is proposed.
+    pub outputs: Option<Spanned<IndexMap<Spanned<String>, Node>>>,
 
     /// Makes the workspace a git repository with these commits. Their ids are the same each time.
     #[schemars(length(max = MAX_COMMITS))]
@@ -153,7 +157,7 @@ pub fn expect_schema() -> serde_json::Value {
 mod tests {
     use super::*;
     use crate::diagnostic::Source;
-    use crate::yaml::{self, Node};
+    use crate::yaml;
 
     #[test]
     fn the_schema_accepts_exactly_the_forms_that_are_valid() {
@@ -174,6 +178,9 @@ mod tests {
                 true,
             ),
             ("tools: { bash: often }\n", false),
+            ("outputs: { labels-1: { add: [bug] }, nothing_to_do: {} }\n", true),
+            ("outputs: {}\n", true),
+            ("outputs: [labels-1]\n", false),
             ("agents: { parent: { outcome: completed, tools: { bash: 1 }, text: { lacks: x } } }\n", true),
             ("checks: { tests pass: passed, other: not_run }\ngit: [{ message: Start, remove: [a], tag: v1 }]\n", true),
         ] {

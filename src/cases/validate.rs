@@ -9,7 +9,7 @@ use super::Expect;
 use super::matchers::{CountRange, FileExpectation, TextMatcher};
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
-use crate::job::{Job, SERVER_SEPARATOR};
+use crate::job::{Job, NOTHING_TO_DO, SERVER_SEPARATOR};
 use crate::lints::{startable_subagents, subagent_name};
 use crate::template::leaves_dir;
 use crate::tools::TOOLS;
@@ -110,7 +110,9 @@ fn check_tool_names(
     job: Option<&Job>,
     found: &mut Vec<Diagnostic>,
 ) {
-    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(["skill", "submit_result"]).collect();
+    let outputs = job.iter().flat_map(|job| job.outputs()).map(|(name, _)| name.value.as_str());
+    let others = ["skill", "submit_result", NOTHING_TO_DO];
+    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(others).chain(outputs).collect();
     let is_of_server = |name: &str| {
         let is_listed = |(server, tool): (&str, &str)| job.is_none_or(|job| job.lists_server_tool(server, tool));
         name.split_once(SERVER_SEPARATOR).is_some_and(is_listed)

@@ -16,9 +16,10 @@ use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
+use crate::job::Job;
 use crate::lints::{self, JobTrust};
 use crate::mcp::ToolLock;
-use crate::outputs::{Trigger, TriggerQuery};
+use crate::outputs::{Trigger, TriggerError, TriggerQuery};
 use crate::plan::{InputValues, Plan, check_trigger};
 use crate::record::RUNS;
 use crate::run::{CheckedJob, ConnectedJob, Host, RecordKeys, RunSecrets, check_cost_limit};
@@ -56,7 +57,7 @@ pub(super) struct JobArgs {
     /// The folder for the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     pub(super) out: PathBuf,
-    /// What started the run on a forge: the JSON file of an event, for a job with outputs
+    /// What started the run on a forge: the JSON file of an event, for a job with outputs or with steps before the agent
     ///
     /// Default: the file in GITHUB_EVENT_PATH, or the merge request of GitLab's variables.
     #[arg(long, value_name = "FILE")]
@@ -137,10 +138,19 @@ impl JobArgs {
         ))
     }
 
-    /// What started this process on a forge.
-    fn trigger(&self, env: &CliEnv) -> Result<Option<Trigger>, Error> {
+    /// What started this process on a forge, for a job with outputs, and the bytes of its event, for one with steps before the
+    /// agent.
+    fn trigger(&self, job: &Job, env: &CliEnv) -> Result<(Option<Trigger>, Option<Arc<[u8]>>), Error> {
         let query = TriggerQuery { event: self.event.as_deref(), forge: None, number: None, variables: &env.variables };
-        query.trigger().map_err(|error| Error::usage(error.to_string(), error.hint()))
+        let usage = |error: TriggerError| Error::usage(error.to_string(), error.hint());
+        let (has_outputs, has_steps) = (job.outputs.is_some(), !job.before.is_empty());
+        if self.event.is_some() && !has_outputs && !has_steps {
+            env.console.warning("the job has no outputs and no steps before the agent, so --event changes nothing");
+        }
+        let needs_trigger = has_outputs || (has_steps && self.event.is_some());
+        let trigger = if needs_trigger { query.trigger().map_err(usage)? } else { None };
+        let event = if has_steps { query.event_text().map_err(usage)? } else { None };
+        Ok((trigger.filter(|_| has_outputs), event.map(Into::into)))
     }
 
     /// The options as the journal records them.
@@ -203,12 +213,21 @@ impl<'a> PreparedJob<'a> {
         let changeable = [writable, &[out.clone(), workspace.clone()]].concat();
         let git = env.git_program(&env.changeable_folders(&workspace, &changeable));
         let host = Host { record_key: record_keys(args, &workspace, env), ..env.host()? };
-        let trigger = if job.job().outputs.is_some() { args.trigger(env)? } else { None };
-        if args.event.is_some() && trigger.is_none() {
-            env.console.warning("the job has no outputs, so --event changes nothing");
-        }
-        let checked =
-            CheckedJob { source, job, user_config, model, workspace, out, job_dir, limits, git, offline, trigger };
+        let (trigger, event) = args.trigger(job.job(), env)?;
+        let checked = CheckedJob {
+            source,
+            job,
+            user_config,
+            model,
+            workspace,
+            out,
+            job_dir,
+            limits,
+            git,
+            offline,
+            trigger,
+            event,
+        };
         Ok(Self { env, args, host, checked })
     }
 

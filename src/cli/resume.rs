@@ -214,6 +214,7 @@ fn set_up<'a>(
         options,
         given_steps: serde_json::Map::new(),
         given_files: None,
+        event: None,
     };
     Ok((RunSetup { prepared, confinement, backends, observers: Vec::new() }, record))
 }

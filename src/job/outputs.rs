@@ -67,6 +67,10 @@ pub struct JobOutput {
     #[serde(default)]
     #[schemars(extend("default" = ["completed"]))]
     pub on: Vec<Spanned<PublishedOutcome>>,
+    /// `comment`, `review`, `labels`, `close`, `push`: whether a run that no issue or pull request has started does without it.
+    /// Agents don't have its tool then.
+    #[schemars(extend("default" = false))]
+    pub optional: Option<Spanned<bool>>,
     /// `comment`, `pull_request`: whether it replaces that of earlier runs with the same key.
     pub update: Option<Spanned<bool>>,
     /// `comment`, `pull_request`: whether its text may close the trigger's issue, as in `Closes #12`.

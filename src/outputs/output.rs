@@ -233,19 +233,19 @@ macro_rules! kinds {
 
 kinds! {
     /// A comment on an issue or a pull request.
-    Comment = "comment", true, false, &["target", "update", "closes"];
+    Comment = "comment", true, false, &["target", "optional", "update", "closes"];
     /// A review of a pull request.
-    Review = "review", true, false, &["target", "max_comments", "event"];
+    Review = "review", true, false, &["target", "optional", "max_comments", "event"];
     /// A pull request with the run's changes.
     PullRequest = "pull_request", false, true, &["title_prefix", "labels", "draft", "update", "closes", "paths", "max_files", "max_bytes"];
     /// A commit with the run's changes on the trigger's branch.
-    Push = "push", false, true, &["paths", "max_files", "max_bytes"];
+    Push = "push", false, true, &["optional", "paths", "max_files", "max_bytes"];
     /// A new issue.
     Issue = "issue", false, false, &["title_prefix", "labels", "choose"];
     /// Labels that are added and removed.
-    Labels = "labels", true, false, &["target", "add", "remove"];
+    Labels = "labels", true, false, &["target", "optional", "add", "remove"];
     /// The end of an issue.
-    Close = "close", true, false, &["target"];
+    Close = "close", true, false, &["target", "optional"];
     /// A check run.
     Check = "check", false, false, &["name"];
     /// A command of the job.

@@ -63,8 +63,8 @@ impl Plan {
             engine: job.prompts().templates.plan_engine(&variables(job, &values.plain, context)),
             findings: Vec::new(),
         };
-        let parent = builder.parent();
-        let subagents = builder.subagents(parent.as_ref());
+        let mut parent = builder.parent();
+        let mut subagents = builder.subagents(parent.as_ref());
         let before = builder.steps();
         let mut late = LateTemplates { date: context.run_date.clone(), ..LateTemplates::default() };
         builder.late_templates(&mut late);
@@ -74,6 +74,10 @@ impl Plan {
             findings.extend(found);
             None
         });
+        let left_out = outputs.as_ref().map(|outputs| outputs::left_out(job, outputs)).unwrap_or_default();
+        for agent in parent.iter_mut().chain(subagents.values_mut()) {
+            agent.outputs.retain(|name| !left_out.contains(&name.as_str()));
+        }
         let declared = job.job();
         let env: IndexSet<String> = declared.env.iter().map(|name| name.value.clone()).collect();
         match parent {

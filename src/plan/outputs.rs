@@ -11,7 +11,7 @@ use crate::job::{
 };
 use crate::json_schema::{named_input, with_enum_values};
 use crate::lints::ValidJob;
-use crate::outputs::{Kind, KindName, Output, Outputs, PatchRules, Rules, Target, Trigger};
+use crate::outputs::{Kind, KindName, Output, Outputs, PatchRules, Rules, Subject, Target, Trigger};
 use crate::yaml::Spanned;
 
 /// What a job allows its agents to propose, with the values of its inputs; `None` if it has no outputs. `publish` does the
@@ -51,24 +51,41 @@ pub fn resolve(
 /// Names an output that is for the trigger.
 pub fn check_trigger(job: &ValidJob, plan: &Plan) -> Result<(), Box<Diagnostic>> {
     let Some(outputs) = &plan.outputs else { return Ok(()) };
-    let trigger = outputs.trigger.as_ref();
     for (name, _) in job.job().outputs() {
         let is_used = plan.agents().any(|agent| agent.outputs.contains(&name.value));
         let Some(output) = outputs.allowed.get(&name.value).filter(|_| is_used) else { continue };
-        let lacks = match (&output.kind, output.target) {
-            (_, Some(Target::Trigger)) if trigger.is_none_or(|trigger| trigger.number.is_none()) => {
-                "the issue or pull request that started the run"
-            }
-            (Kind::Push { .. }, _) if trigger.is_none_or(|trigger| trigger.head.is_none()) => {
-                "the branch that started the run"
-            }
-            _ => continue,
-        };
+        let Some(lacks) = missing_trigger(output, outputs.trigger.as_ref()) else { continue };
         let message = format!("the output `{}` is for {lacks}, and none is known", name.value);
-        let help = "give the event: `--event FILE`; on GitHub Actions it is known; or write `target: any`, or a number";
+        let help = "give the event: `--event FILE`; on GitHub Actions it is known; or write `optional: true`, `target: any`, or a number";
         return Err(Box::new(Diagnostic::error("missing-trigger", name.place(), message).help(help)));
     }
     Ok(())
+}
+
+/// The names of the outputs that a run does without, because nothing tells what they are for.
+pub(super) fn left_out<'j>(job: &'j ValidJob, outputs: &Outputs) -> Vec<&'j str> {
+    let is_left_out = |name: &str| {
+        let output = outputs.allowed.get(name);
+        output.is_some_and(|output| missing_trigger(output, outputs.trigger.as_ref()).is_some())
+    };
+    let optional = job.job().outputs().filter(|(_, output)| value_or(output.optional.as_ref(), false));
+    optional.map(|(name, _)| name.value.as_str()).filter(|name| is_left_out(name)).collect()
+}
+
+/// What an output is for, if that isn't known.
+fn missing_trigger(output: &Output, trigger: Option<&Trigger>) -> Option<&'static str> {
+    let has_number = trigger.is_some_and(|trigger| trigger.number.is_some());
+    let is_issue = trigger.is_some_and(|trigger| trigger.subject == Subject::Issue);
+    match (&output.kind, output.target) {
+        (Kind::Review { .. }, Some(Target::Trigger)) if !has_number || is_issue => {
+            Some("the pull request that started the run")
+        }
+        (_, Some(Target::Trigger)) if !has_number => Some("the issue or pull request that started the run"),
+        (Kind::Push { .. }, _) if trigger.is_none_or(|trigger| trigger.head.is_none()) => {
+            Some("the branch that started the run")
+        }
+        _ => None,
+    }
 }
 
 struct Resolver<'a> {

@@ -79,7 +79,7 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
         }
     }
     if let Some(outputs) = &plan.outputs {
-        page.outputs(outputs);
+        page.outputs(plan, outputs);
     }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &serialized_name(&plan.compaction));
@@ -225,7 +225,7 @@ impl LineWriter {
     }
 
     /// What could be published, where, and how much of it.
-    fn outputs(&mut self, outputs: &Outputs) {
+    fn outputs(&mut self, plan: &Plan, outputs: &Outputs) {
         let trigger = outputs.trigger.as_ref().and_then(|trigger| trigger.number);
         let trigger = trigger.map_or("<trigger>".to_owned(), |number| format!("#{number}"));
         for (number, (name, output)) in outputs.allowed.iter().enumerate() {
@@ -236,7 +236,9 @@ impl LineWriter {
                 Some(Target::Any) => " for any number".to_owned(),
                 Some(Target::Number(number)) => format!(" for #{number}"),
             };
-            self.field("", label, &format!("{name}: {}{target}, at most {}", output.kind.name().name(), output.max));
+            let is_used = plan.agents().any(|agent| agent.outputs.contains(name));
+            let limit = if is_used { format!("at most {}", output.max) } else { "not in this run".to_owned() };
+            self.field("", label, &format!("{name}: {}{target}, {limit}", output.kind.name().name()));
         }
         if outputs.rules.required {
             self.field("", "", "one of them is required, or `nothing_to_do`");

@@ -41,6 +41,8 @@ pub struct CheckedJob {
     pub offline: bool,
     /// What started the runs on a forge, if anything is known about it.
     pub trigger: Option<Trigger>,
+    /// The bytes of the event that started the runs, for steps before the agent.
+    pub event: Option<Arc<[u8]>>,
 }
 
 /// What distinguishes a run from others of the same job and inputs.

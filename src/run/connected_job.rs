@@ -66,6 +66,7 @@ impl ConnectedJob<'_> {
             options: self.options.clone(),
             given_steps: serde_json::Map::new(),
             given_files: None,
+            event: self.checked.event.clone(),
         };
         Ok(RunSetup { prepared, confinement, backends, observers: Vec::new() })
     }

@@ -22,7 +22,7 @@ use super::signals::Signals;
 use super::tool_servers::{self, StartContext};
 use crate::agent::{
     Agent, FILES_VARIABLE, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState,
-    StepDeps, ToolDeps, copy_step_files,
+    StepDeps, ToolDeps, copy_step_files, write_event,
 };
 use crate::apply::check_patch;
 use crate::error::{Error, TakenOver};
@@ -66,6 +66,8 @@ pub struct Prepared<'a> {
     pub given_steps: Map<String, Value>,
     /// A folder with files that such steps have left.
     pub given_files: Option<PathBuf>,
+    /// The event that started a new run, which such steps find among the files.
+    pub event: Option<Arc<[u8]>>,
 }
 
 /// The locked record of a run.
@@ -228,12 +230,15 @@ impl<'a> Session<'a> {
         let written = record.write_source(&prepared).map_err(record_failed)?;
         let confined = confined.record_written(&written).map_err(record_failed)?;
         let opening = opening(&prepared, &record, &job_files, confined.sandbox.tier());
-        let Prepared { plan, mut secrets, given_steps, given_files, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, given_files, event, .. } = prepared;
         let files = (!plan.before.is_empty()).then(|| folder.join(FILES_FOLDER));
         if let Some(files) = &files {
             record.recorder.open_folder().create_dir(Path::new(FILES_FOLDER), 0o700).map_err(record_failed)?;
             if let Some(given) = given_files.as_ref().filter(|_| record.before.is_none()) {
                 copy_step_files(given, files).map_err(record_failed)?;
+            }
+            if let Some(event) = event.as_ref().filter(|_| record.before.is_none()) {
+                write_event(files, event).map_err(record_failed)?;
             }
             let variable = (FILES_VARIABLE.to_owned(), files.to_string_lossy().into_owned());
             secrets.environment = secrets.environment.with_variables([variable]);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::confinement::{ConfinedTools, RecordAccess};
 use super::recording_sink::RunObserver;
 use super::session::{Backends, Prepared, RunSetup};
-use crate::agent::{FILES_VARIABLE, RunAbort, RunDeps, RunState, StepDeps};
+use crate::agent::{FILES_VARIABLE, RunAbort, RunDeps, RunState, StepDeps, write_event};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Sink};
 use crate::job::FILES_PART;
@@ -34,7 +34,7 @@ impl RunSetup<'_> {
     /// The sandbox can't be used here, or the folder can't be created.
     pub async fn execute_steps(self, run_id: &str, folder: &Path) -> Result<Result<StepsRun, RunAbort>, Error> {
         let Self { prepared, confinement, backends, observers } = self;
-        let Prepared { plan, mut secrets, given_steps, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, event, .. } = prepared;
         let Backends { host, signals, .. } = backends;
         let files = folder.join(FILES_FOLDER);
         match std::fs::create_dir(&files) {
@@ -42,6 +42,9 @@ impl RunSetup<'_> {
                 return Err(Error::Record { path: files, source: error });
             }
             _ => {}
+        }
+        if let Some(event) = &event {
+            write_event(&files, event).map_err(|source| Error::Record { path: files.clone(), source })?;
         }
         let variable = (FILES_VARIABLE.to_owned(), files.to_string_lossy().into_owned());
         secrets.environment = secrets.environment.with_variables([variable]);

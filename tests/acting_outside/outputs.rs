@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::program::Program;
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
@@ -31,8 +32,12 @@ fn outputs(record: &RunFolder) -> Value {
 }
 
 fn run(folder: &TestFolder, answers: impl IntoIterator<Item = Answer>) -> (RunFolder, Vec<(bool, String)>) {
+    run_with(folder.legwork(RUN), answers)
+}
+
+fn run_with(program: Program, answers: impl IntoIterator<Item = Answer>) -> (RunFolder, Vec<(bool, String)>) {
     let server = Server::start(ScriptedAgents::of(answers));
-    let ended = folder.legwork(RUN).anthropic(&server).run();
+    let ended = program.anthropic(&server).run();
     let results = server.finish().iter().skip(1).flat_map(|request| request.results()).collect::<Vec<_>>();
     (ended.run_folder(), results.into_iter().map(|result| (result.is_error, result.text)).collect())
 }
@@ -129,6 +134,19 @@ fn an_output_for_a_trigger_needs_an_event() {
     plan.assert_code(0).assert_stdout_contains("outputs     comment: comment for <trigger>, at most 1");
     let plan = folder.legwork(RUN).arg("--dry-run").run();
     plan.assert_code(0).assert_stdout_contains("comment: comment for #3, at most 1");
+    // With `optional`, such a run does without the output.
+    folder.write("job.yaml", folder.read("job.yaml").replace("comment: {}", "comment: { optional: true }"));
+    let plan = folder.legwork(&["run", "job.yaml", "--dry-run"]).run();
+    plan.assert_code(0).assert_stdout_contains("outputs     comment: comment for <trigger>, not in this run");
+    let plan = folder.legwork(RUN).arg("--dry-run").run();
+    plan.assert_code(0).assert_stdout_contains("comment: comment for #3, at most 1");
+    let (record, results) = run_with(
+        folder.legwork(&["run", "job.yaml"]),
+        [Answer::calls(&[("comment", json!({ "body": "x" }))]), Answer::text("Done.")],
+    );
+    assert!(results[0].0 && results[0].1.contains("comment"), "{results:?}");
+    assert_eq!(outputs(&record)["entries"], json!([]));
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
     folder.write("event.json", "not an event");
     let ended = folder.legwork(RUN).anthropic(&server).run();
     ended.assert_code(2).assert_stderr_contains("isn't an event of a forge");

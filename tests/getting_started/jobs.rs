@@ -7,6 +7,12 @@ use serde_json::Value;
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
+/// The events of jobs that an issue or a pull request starts, as the book gives them.
+const EVENTS: &[(&str, &str)] = &[
+    ("triage-issue", "jobs/tests/triage-issue/defect/event.json"),
+    ("review-pull-request", "jobs/tests/review-pull-request/finding-confirmed/event.json"),
+];
+
 /// The names of all jobs in `jobs/`.
 pub(crate) fn names() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs");
@@ -47,7 +53,8 @@ fn copy(from: &Path, to: &TestFolder, name: &str) {
 
 fn run(folder: &TestFolder, name: &str) -> ProgramOutput {
     let (job, script) = (format!("jobs/{name}.yaml"), format!("replay/jobs/{name}.script.yaml"));
-    folder.legwork(&["run", &job, "--model", &script]).run()
+    let event = EVENTS.iter().find(|(of, _)| *of == name).map(|(_, event)| ["--event", event]);
+    folder.legwork(&["run", &job, "--model", &script]).args(event.iter().flatten()).run()
 }
 
 /// The tools whose calls failed, in all agents of a run.
@@ -70,6 +77,11 @@ fn every_job_runs_from_its_script_in_a_new_repository() {
             ended.assert_code(0);
             assert!(!ended.stdout.trim().is_empty(), "{name} answers nothing\n{}", ended.full_output());
             assert_eq!(failed_tools(&ended, &name), Vec::<Value>::new(), "{name}, {commits} commits: failed calls");
+            let file = std::fs::read(ended.run_folder_in(format!("runs/{name}")).path().join("outputs.json"));
+            let file: Value = file.map(|text| serde_json::from_slice(&text).unwrap()).unwrap_or_default();
+            let proposed = file["entries"][0].is_object() || file["nothing_to_do"].is_string();
+            let is_to_propose = EVENTS.iter().any(|(of, _)| *of == name) || name == "fix-failing-ci";
+            assert_eq!(proposed, is_to_propose, "{name} proposes something, or says that there is nothing to do");
         }
         let changed = folder.git(&["status", "--short", "--", ":!runs"]);
         let written = "?? slug.sh\n?? slug_test.sh\n?? tour-report.md\n";

@@ -1,5 +1,6 @@
 //! The command `legwork publish`, from the record of a run to the forge.
 
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -369,27 +370,46 @@ fn what_a_text_may_contain_is_checked_again() {
     ended.assert_code(1).assert_stdout_contains("another issue or pull request");
 }
 
-/// A folder whose last commit adds a line, with the event of its pull request and a run that reviews it.
+/// A folder with the pull request of the case of `jobs/review-pull-request.yaml`, its event, and the run that reviews it. The job is
+/// `job.yaml`, and its folder is that of a checkout of the repository.
 fn reviewed() -> TestFolder {
-    let job = "name: triage\nmodel: replay/replies.yaml\noutputs:\n  review: { max_comments: 5 }\nparent: { prompt: Go., tools: [{ output: [review] }] }\n";
-    let script = "parent:\n  - calls: [{ tool: review, input: { body: Look., comments: [{ path: src/a.py, line: 2, body: Why? }] } }]\n  - text: Done.\n";
+    let jobs = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs");
+    let case = jobs.join("tests/review-pull-request/finding-confirmed");
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
     let folder = TestFolder::new();
     folder
-        .write("job.yaml", job)
-        .write("replies.yaml", script)
-        .write(".gitignore", "runs/\n")
-        .write("src/a.py", "a\nc\nd\n");
+        .write("job.yaml", read(jobs.join("review-pull-request.yaml")))
+        .write("replies.yaml", read(case.join("script.yaml")))
+        .write(".gitignore", "runs/\nstate-*\n")
+        .write("limit.py", read(case.join("before/limit.py")));
+    for name in ["lead.md", "pull-request.md", "propose.md", "reviewer.md", "steps.md", "verifier.md"] {
+        folder.write(&format!("prompts/review/{name}"), read(jobs.join("prompts/review").join(name)));
+    }
+    for name in ["ground-rules.md", "evidence.md"] {
+        folder.write(&format!("prompts/{name}"), read(jobs.join("prompts").join(name)));
+    }
     folder.commit_all();
     let base = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
-    folder.write("src/a.py", "a\nb\nc\nd\n").commit_all();
+    folder.write("limit.py", read(case.join("workspace/limit.py"))).commit_all();
     let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let branch = |name: &str, sha: &str| json!({ "ref": name, "sha": sha, "repo": { "full_name": "o/r" } });
-    let pull = json!({ "number": 7, "head": branch("feature", &head), "base": branch("main", &base) });
-    let event = json!({ "repository": { "full_name": "o/r" }, "pull_request": pull });
+    let mut event: Value = serde_json::from_str(&read(case.join("event.json"))).unwrap();
+    event["repository"] = json!({ "full_name": "o/r" });
+    event["pull_request"]["head"] = branch("feature", &head);
+    event["pull_request"]["base"] = branch("main", &base);
     std::fs::write(folder.home().join("event.json"), event.to_string()).unwrap();
-    let program = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).env("LEGWORK_RECORD_KEY", KEY);
+    let run = ["run", "job.yaml", "--model", "replay/replies.yaml", "--set", "focus=correctness", "--set"];
+    let program = folder.legwork(&run).arg(format!("base={base}")).env("LEGWORK_RECORD_KEY", KEY);
     program.env("GITHUB_EVENT_PATH", folder.home().join("event.json")).run().assert_code(0);
     folder
+}
+
+/// Adds a pull request with the change of [`reviewed`] to a forge.
+fn add_pull(server: &ForgeServer<Github>, number: u64, head: &str, repository: &str) {
+    let mut api = server.api();
+    api.add_pull(number, "feature", head, repository);
+    let patch = "@@ -1,2 +1,4 @@\n-def clamp(value, most):\n-    return min(value, most)\n+def clamp(value, most, least=0):\n+    if least > most:\n+        return None\n+    return max(least, min(value, most))";
+    api.files.insert(number, vec![json!({ "filename": "limit.py", "patch": patch })]);
 }
 
 #[test]
@@ -398,7 +418,7 @@ fn a_review_is_there_once_wherever_its_publisher_is_killed() {
     let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let start = || {
         let server = forge(&folder);
-        server.api().add_pull(7, "feature", &head, "o/r");
+        add_pull(&server, 7, &head, "o/r");
         server
     };
     let clean = start();
@@ -417,7 +437,7 @@ fn a_review_is_there_once_wherever_its_publisher_is_killed() {
         publish(&folder, &server, &["--state", &state]).run().assert_code(0);
         let reviews = server.api().reviews.clone();
         assert_eq!(reviews.len(), 1, "killed at request {request}, after its effect: {after}");
-        assert_eq!((&reviews[0]["commit_id"], &reviews[0]["comments"][0]["line"]), (&json!(head), &json!(2)));
+        assert_eq!((&reviews[0]["commit_id"], &reviews[0]["comments"][0]["line"]), (&json!(head), &json!(3)));
         assert_eq!(server.api().violations, [""; 0]);
     }
     let other = json!({ "repository": { "full_name": "o/r" }, "issue": { "number": 9 } });
@@ -431,13 +451,13 @@ fn a_second_workflow_finds_the_pull_request_of_a_fork() {
     let folder = reviewed();
     let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let server = forge(&folder);
-    server.api().add_pull(7, "feature", &head, "mallory/r");
+    add_pull(&server, 7, &head, "mallory/r");
     let run = json!({ "head_branch": "feature", "head_sha": head, "head_repository": { "full_name": "mallory/r" }, "pull_requests": [] });
     folder.write("run.json", json!({ "repository": { "full_name": "o/r" }, "workflow_run": run }).to_string());
     publish(&folder, &server, &["--event", "run.json"]).run().assert_code(0);
     assert_eq!(server.api().reviews.len(), 1);
     // The record names a pull request that isn't that of the branch.
-    server.api().add_pull(8, "feature", &head, "eve/r");
+    add_pull(&server, 8, &head, "eve/r");
     let run = json!({ "head_branch": "feature", "head_sha": head, "head_repository": { "full_name": "eve/r" }, "pull_requests": [] });
     folder.write("run.json", json!({ "repository": { "full_name": "o/r" }, "workflow_run": run }).to_string());
     let ended = publish(&folder, &server, &["--event", "run.json", "--state", "other.json"]).run();

@@ -102,6 +102,34 @@ fn a_failed_step_ends_the_run_and_runs_again_on_resume() {
 }
 
 #[test]
+fn the_event_is_among_the_files_of_steps() {
+    let folder = folder(
+        "before: [{ name: n, run: 'test -e ready; cat \"$LEGWORK_FILES/event.json\"', schema: { type: object } }]\n\
+         parent: { prompt: '{{ before.n.issue.title }}', tools: [] }\n",
+    );
+    let event = json!({ "issue": { "number": 3, "title": "{{ bug }}" }, "repository": { "full_name": "o/r" } });
+    std::fs::write(folder.home().join("event.json"), event.to_string()).unwrap();
+    let named = ["--sandbox", "off", "--event"];
+    let ended = program(&folder, &named).arg(folder.home().join("event.json")).run();
+    ended.assert_code(5).assert_stderr_contains("the step `n` before the agent failed");
+    folder.write("ready", "");
+    // A resumed run has it from the record.
+    let resumed = folder.legwork(&["resume", "latest", "--sandbox", "off"]).run();
+    resumed.assert_code(0);
+    assert_eq!(prompt(&resumed), "{{ bug }}");
+    folder.legwork(&["replay", "latest"]).run().assert_code(0).assert_stdout_contains("equal");
+    let shown = program(&folder, &["--sandbox", "off", "--before-only"]);
+    let shown = shown.env("GITHUB_EVENT_PATH", folder.home().join("event.json")).run();
+    shown.assert_code(0).assert_stdout_contains("{{ bug }}");
+    folder.write("event.json", "{}");
+    let ended = program(&folder, &["--event", "event.json"]).run();
+    ended.assert_code(2).assert_stderr_contains("isn't an event of a forge");
+    // Without an event there is no such file, whatever a container knows of it.
+    let ended = program(&folder, &["--sandbox", "off"]).env("GITHUB_EVENT_PATH", "/nowhere/event.json").run();
+    ended.assert_code(5).assert_stderr_contains("event.json: No such file");
+}
+
+#[test]
 fn an_optional_step_is_null_with_a_warning() {
     let folder = folder(
         "before: [{ name: n, run: 'exit 3', optional: true }]\nparent: { prompt: 'Go {{ before.n is none }}', tools: [] }\n",

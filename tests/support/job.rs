@@ -201,6 +201,7 @@ impl<'a> Job<'a> {
             git: None,
             offline: false,
             trigger: None,
+            event: None,
         }
     }
 

@@ -169,6 +169,31 @@ fn checks_are_compared_with_their_last_attempt() {
 }
 
 #[test]
+fn what_a_run_proposes_is_compared_by_its_ids() {
+    let folder = TestFolder::new();
+    let job = "model: anthropic/claude-haiku-4-5\nlimits: { cost_usd: 1 }\noutputs: { comment: {}, labels: { add: [bug, question], max: 2 } }\n\
+               parent: { prompt: Go., tools: [{ output: [comment, labels] }] }\n";
+    let calls = "{ tool: comment, input: { body: Hello., key: greeting } }, { tool: labels, input: { add: [bug] } }";
+    folder
+        .write("jobs/job.yaml", job)
+        .write("jobs/tests/job/one/script.yaml", format!("parent:\n  - calls: [{calls}]\n  - text: Done.\n"))
+        .write(
+            "jobs/tests/job/one/event.json",
+            r#"{ "issue": { "number": 3 }, "repository": { "full_name": "o/r" } }"#,
+        );
+    let test = |expect: &str| {
+        folder.write("jobs/tests/job/one/expect.yaml", expect);
+        run(&folder, &[])
+    };
+    test("tools: { comment: 1, labels: 1 }\noutputs: { greeting: { body: Hello. }, labels-1: {} }\n").assert_code(0);
+    let ended = test("outputs: { comment-1: {}, labels-1: { add: [question] } }\n");
+    ended.assert_code(1).assert_stdout_contains("the output `comment-1` wasn't proposed");
+    ended.assert_stdout_contains("the output `labels-1` doesn't match at `/add/0`");
+    ended.assert_stdout_contains("the output `greeting` isn't expected");
+    test("outputs: {}\n").assert_code(1).assert_stdout_contains("the output `labels-1` isn't expected");
+}
+
+#[test]
 fn accept_updates_snapshots_and_nothing_else() {
     let folder = with_case("text: { snapshot: true }\nfiles: { a.txt: snapshot }\n");
     case(&folder, "two", "max_turns: 1\nfiles: { a.txt: snapshot }\n");

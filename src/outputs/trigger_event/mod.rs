@@ -69,6 +69,18 @@ impl TriggerQuery<'_> {
         }
     }
 
+    /// The bytes of the event's file, if there is one.
+    ///
+    /// # Errors
+    /// The file that the user names can't be read. That of a CI system may be out of reach in a container.
+    pub fn event_text(&self) -> Result<Option<Vec<u8>>, TriggerError> {
+        match (self.event, variable(self.variables, "GITHUB_EVENT_PATH")) {
+            (Some(file), _) => read_event(file).map(Some),
+            (None, Some(file)) => Ok(read_event(Path::new(file)).ok()),
+            (None, None) => Ok(None),
+        }
+    }
+
     fn of_variables(&self) -> Result<Option<Trigger>, TriggerError> {
         let is_set = |name: &str| variable(self.variables, name).is_some();
         let on_github = is_set("GITHUB_REPOSITORY") || is_set("GITHUB_EVENT_PATH");

@@ -1,0 +1,4 @@
+# clamp VALUE MOST: the smaller of the two.
+clamp() {
+    if [ "$1" -lt "$2" ]; then echo "$2"; else echo "$1"; fi
+}

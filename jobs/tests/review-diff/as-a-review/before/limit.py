@@ -1,0 +1,2 @@
+def clamp(value, most):
+    return min(value, most)

@@ -1,0 +1,2 @@
+def clamp(value, least, most):
+    return max(least, min(value, most))
