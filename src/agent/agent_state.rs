@@ -164,6 +164,9 @@ impl<'t> Agent<'t> {
         if let Some(tool) = plan.submit_result(planned).map_err(failed)? {
             toolbox.add(Box::new(tool));
         }
+        if let Some(tool) = plan.set_state(planned).map_err(failed)? {
+            toolbox.add(Box::new(tool));
+        }
         if let Some(proposals) = &run.proposals {
             plan.output_tools(planned, &summary.id, proposals)
                 .map_err(failed)?

@@ -14,15 +14,17 @@ use super::run_state::RunState;
 use super::script::{MAX_OUTPUT_CHARS, Script, ScriptEnd};
 use super::step_deps::{FILES_VARIABLE, LateState, StepDeps};
 use super::step_files::StepFiles;
-use crate::event::{AgentFinished, BeforeFinished, BeforeStarted, Event, Outcome, PARENT, RunSkipped};
+use crate::event::{AgentFinished, BeforeFinished, BeforeStarted, Event, Outcome, PARENT, RunSkipped, StateRead};
 use crate::job::{FILES_PART, MAX_STEP_BYTES};
 use crate::json_schema::SchemaValidator;
+use crate::message::{ToolCall, ToolResult};
 use crate::plan::{LateValues, PlannedStep};
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::{EnvironmentError, RawOutput, Streams};
 use crate::running_clock::RunningInstant;
 use crate::sandbox::Sandbox;
 use crate::text::truncate;
+use crate::tools::set_state::SetState;
 
 /// How long the validation of a step's output may take. It usually takes less than a millisecond.
 const VALIDATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,6 +88,19 @@ impl RunState {
         Ok(matches!(start, ParentStart::Skipped))
     }
 
+    /// The state at the start, and the one that the parent has set; `None` if the job keeps none or the run hasn't come so far.
+    pub fn states(&self) -> Option<(&Value, Option<Value>)> {
+        let before = &self.late.get().filter(|_| self.deps.plan.state.is_some())?.state;
+        Some((before, self.shared().state.clone()))
+    }
+
+    /// Takes the state that the parent sets with a call, if it does.
+    pub(super) fn take_set_state(&self, call: &ToolCall, result: &ToolResult) {
+        if let Some(value) = SetState::accepted(call, result).filter(|_| self.deps.plan.state.is_some()) {
+            self.shared().state = Some(value);
+        }
+    }
+
     /// The values of `before`, by name, once the steps have run.
     pub fn before_values(&self) -> Option<&Map<String, Value>> {
         self.late.get().map(|late| &late.before)
@@ -109,7 +124,7 @@ impl Steps<'_, '_> {
         if !plan.has_late_values() {
             return Ok(ParentStart::Prompt(plan.parent.prompt.clone().unwrap_or_default()));
         }
-        let mut values = LateValues::default();
+        let mut values = LateValues { state: self.take_state().await?, ..LateValues::default() };
         if let Some(files) = &run.deps.steps.files {
             values.before.insert(FILES_PART.to_owned(), files.to_string_lossy().into_owned().into());
         }
@@ -125,10 +140,12 @@ impl Steps<'_, '_> {
         if plan.is_skipped(run_id, &values).map_err(|why| RunAbort::late_template(&why))? {
             let condition = plan.skip_if().unwrap_or_default().to_owned();
             self.record(RunSkipped { condition })?;
-            let _ = run.late.set(LateState { before: values.before, ..LateState::default() });
+            let LateValues { before, state } = values;
+            let _ = run.late.set(LateState { before, state, ..LateState::default() });
             return Ok(ParentStart::Skipped);
         }
-        let mut late = LateState { before: values.before.clone(), skipped_checks: HashSet::new() };
+        let (before, state) = (values.before.clone(), values.state.clone());
+        let mut late = LateState { before, state, skipped_checks: HashSet::new() };
         for check in plan.active_checks() {
             let runs = plan.late_check_runs(&check.name, run_id, &values);
             if !runs.map_err(|why| RunAbort::late_template(&why))? {
@@ -148,6 +165,36 @@ impl Steps<'_, '_> {
     fn record(&mut self, event: impl Into<Event>) -> Result<(), RunAbort> {
         let event = event.into();
         if self.cursor.advance(&event)? { self.run.record(PARENT, event) } else { Ok(()) }
+    }
+
+    /// Takes the recorded state, or the one that the run begins with. Null if the job keeps none.
+    async fn take_state(&mut self) -> Result<Value, RunAbort> {
+        let run = self.run;
+        let Some(planned) = &run.deps.plan.state else { return Ok(Value::Null) };
+        let recorded = self.cursor.take_state();
+        if self.cursor.is_replay() {
+            let Some(read) = recorded else {
+                let why = "the record has no state".to_owned();
+                return Err(self.cursor.stopped().cloned().unwrap_or_else(|| run.diverge(PARENT, &why)));
+            };
+            run.record(PARENT, read.clone())?;
+            return Ok(read.value);
+        }
+        if let Some(read) = recorded {
+            return Ok(read.value);
+        }
+        if !self.cursor.is_exhausted() {
+            return Err(self.cursor.mismatch("state_read"));
+        }
+        let StateRead { mut value, sha256 } = run.deps.steps.state.clone();
+        // The first value is null if the job doesn't say what it is, whatever the schema.
+        if value != planned.initial {
+            let what = "the state";
+            value = fitting(value, planned.schema.clone(), what).await.map_err(|why| RunAbort::unfit_state(&why))?;
+        }
+        let read = StateRead { value: run.deps.tools.redactor.redact_json(value), sha256 };
+        run.record(PARENT, read.clone())?;
+        Ok(read.value)
     }
 
     /// Takes the recorded end of a step, or runs it. A recorded step without an end runs again.
@@ -248,22 +295,21 @@ async fn value_of(step: &PlannedStep, output: Vec<u8>) -> Result<(Value, Option<
         format!("its output isn't JSON, because it isn't UTF-8 at byte {}", error.utf8_error().valid_up_to())
     })?;
     let value: Value = serde_json::from_str(&text).map_err(|error| format!("its output isn't JSON: {error}"))?;
+    fitting(value, schema, "its output").await.map(|value| (value, None))
+}
+
+/// A value that fits a schema. The error says of `what` why it doesn't.
+async fn fitting(value: Value, schema: Value, what: &'static str) -> Result<Value, String> {
     let work = tokio::task::spawn_blocking(move || {
         let (violations, more) = SchemaValidator::new(&schema)?.violations(&value, MAX_VIOLATIONS);
         let mut lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         lines.extend((more > 0).then(|| format!("and {more} more")));
-        if lines.is_empty() {
-            Ok(value)
-        } else {
-            Err(format!("its output doesn't fit the schema: {}", lines.join("; ")))
-        }
+        if lines.is_empty() { Ok(value) } else { Err(format!("{what} doesn't fit the schema: {}", lines.join("; "))) }
     });
     match tokio::time::timeout(VALIDATION_TIMEOUT, work).await {
-        Ok(Ok(validated)) => validated.map(|value| (value, None)),
-        Ok(Err(error)) => Err(format!("its output can't be validated: {error}")),
-        Err(_) => {
-            Err("validating its output takes too long: the schema is too complex for deeply nested data".to_owned())
-        }
+        Ok(Ok(validated)) => validated,
+        Ok(Err(error)) => Err(format!("{what} can't be validated: {error}")),
+        Err(_) => Err(format!("validating {what} takes too long: the schema is too complex for deeply nested data")),
     }
 }
 

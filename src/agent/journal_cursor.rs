@@ -16,10 +16,11 @@ use super::raised_limits::{JournalSplit, MAX_TURNS, RaisedLimits, is_call_event}
 use super::run_abort::RunAbort;
 use crate::event::{
     AgentFinished, BeforeFinished, CallFinished, CheckFinished, CheckStarted, Event, JournalEntry, LimitRaised,
-    LimitReached, MergedChanges, Outcome, RequestStarted, ResultsTruncated, Stopwatch,
+    LimitReached, MergedChanges, Outcome, RequestStarted, ResultsTruncated, StateRead, Stopwatch,
 };
 use crate::message::{ToolCall, Usage};
 use crate::outputs::Proposal;
+use crate::tools::set_state::SetState;
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
@@ -130,6 +131,7 @@ impl JournalCursor {
             | Event::Resumed(_)
             | Event::WorkspaceChanged(_)
             | Event::OutputsProposed(_)
+            | Event::StateSet(_)
             | Event::RunFinished(_) => false,
             // The run ended then, and the agent continues from there.
             Event::AgentFinished(end) => !end.outcome.was_cut_off(),
@@ -334,8 +336,9 @@ impl JournalCursor {
         let end = self.calls.ends.get_mut(&call.id).and_then(VecDeque::pop_front);
         let is_rerun = self.replay.as_ref().is_some_and(|replay| {
             // legwork itself answers these, from the plan.
-            let is_internal =
-                [Task::NAME, SkillTool::NAME, SubmitResult::NAME].contains(&call.tool.as_str()) || !has_tool;
+            let is_internal = [Task::NAME, SkillTool::NAME, SubmitResult::NAME, SetState::NAME]
+                .contains(&call.tool.as_str())
+                || !has_tool;
             // A call that wasn't run, or has no recorded end, can't be compared.
             let has_own_result = end.as_ref().is_none_or(|end| end.no_result.is_none());
             has_own_result && (is_internal || (replay.runs_tools && end.is_some()))
@@ -376,6 +379,14 @@ impl JournalCursor {
     pub(super) fn recorded_prompt(&self) -> Option<String> {
         match self.peek() {
             Some(Event::AgentStarted(started)) if !self.is_replay() => Some(started.prompt.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes the state with which the run began; `None` where the record has none here.
+    pub(super) fn take_state(&mut self) -> Option<StateRead> {
+        match self.steps.pop_front_if(|entry| matches!(entry.event, Event::StateRead(_)))?.event {
+            Event::StateRead(read) => Some(read),
             _ => None,
         }
     }

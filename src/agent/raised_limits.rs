@@ -106,7 +106,11 @@ impl JournalSplit {
         for entry in tail {
             // These belong to the run, not to the agent.
             match &entry.event {
-                Event::Resumed(_) | Event::WorkspaceChanged(_) | Event::OutputsProposed(_) | Event::RunFinished(_) => {
+                Event::Resumed(_)
+                | Event::WorkspaceChanged(_)
+                | Event::OutputsProposed(_)
+                | Event::StateSet(_)
+                | Event::RunFinished(_) => {
                     self.active.push(entry);
                 }
                 _ => self.rolled_back.push(entry),

@@ -92,6 +92,13 @@ impl RunAbort {
         )
     }
 
+    /// The state in the file isn't one of the job's.
+    pub(super) fn unfit_state(why: &str) -> Self {
+        Self::new(Outcome::EnvironmentFailed, why.to_owned()).with_hint(
+            "Change the schema or the file of the state; or move the file away, and the state begins with `initial` again.",
+        )
+    }
+
     /// A template can't be rendered with what the steps before the agent have printed, or with the state.
     pub(super) fn late_template(why: &str) -> Self {
         Self::new(

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -149,11 +150,13 @@ pub struct RunState {
 
 /// The state that agents change.
 #[derive(Debug, Default)]
-struct SharedState {
+pub(super) struct SharedState {
     /// Why the run ended early, if it did.
     abort: Option<RunAbort>,
     /// Whether a call or a check has ended the run.
     environment_failed: bool,
+    /// The state that the parent has set.
+    pub(super) state: Option<Value>,
     /// What the operator should know about an outcome.
     notes: Vec<(Outcome, String)>,
     /// Where the agents of a replay left their records.
@@ -204,7 +207,7 @@ impl RunState {
         run
     }
 
-    fn shared(&self) -> std::sync::MutexGuard<'_, SharedState> {
+    pub(super) fn shared(&self) -> std::sync::MutexGuard<'_, SharedState> {
         self.shared.lock().ignore_poison()
     }
 

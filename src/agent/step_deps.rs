@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::event::StateRead;
 use crate::sandbox::Sandbox;
 
 /// The variable with the folder in which steps leave files, and from which agents read them.
@@ -23,6 +24,8 @@ pub struct StepDeps {
     pub files: Option<PathBuf>,
     /// Values that are taken instead of running the steps of these names.
     pub given: Map<String, Value>,
+    /// The state that a run begins with whose journal has none yet.
+    pub state: StateRead,
 }
 
 /// What is known once the steps have run.
@@ -30,6 +33,8 @@ pub struct StepDeps {
 pub(super) struct LateState {
     /// The values of `before`, by name.
     pub(super) before: Map<String, Value>,
+    /// The state at the start.
+    pub(super) state: Value,
     /// The names of the checks whose conditions are false.
     pub(super) skipped_checks: HashSet<String>,
 }

@@ -100,6 +100,9 @@ impl<'t> Agent<'t> {
         for (call, result) in calls.iter().zip(&results) {
             self.stuck_detector.record(call, result.is_error);
             self.output.record_call(call, result);
+            if self.is_parent() {
+                self.run.take_set_state(call, result);
+            }
         }
         self.cursor.end_calls()?;
         if self.cursor.is_exhausted() {

@@ -29,6 +29,8 @@ pub struct Case {
     pub event: Option<PathBuf>,
     /// The values of the steps before the agent, by name.
     pub before: serde_json::Map<String, serde_json::Value>,
+    /// The state with which the run begins, if the job keeps one.
+    pub state: Option<serde_json::Value>,
     /// The secret inputs without a value.
     pub missing_secrets: Vec<String>,
     /// The variables that commands see.

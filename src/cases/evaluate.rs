@@ -194,17 +194,25 @@ impl Evaluator<'_> {
     }
 
     fn check_result_data(&mut self) {
-        let Some(expected) = &self.case.expect.result else { return };
-        let ResultExpectation { is, has } = &expected.value;
-        let found = self.result.result.clone().unwrap_or_default();
+        let expect = &self.case.expect;
+        let result = expect.result.as_ref().map(|expected| (expected, self.result.result.clone(), "result"));
+        let after = self.result.state.as_ref().map(|state| state.after.clone());
+        let state = expect.state.as_ref().map(|expected| (expected, after, "state"));
+        for (expected, found, what) in result.into_iter().chain(state) {
+            self.check_data(&expected.value, found.unwrap_or_default(), what);
+        }
+    }
+
+    fn check_data(&mut self, expected: &ResultExpectation, found: Value, what: &str) {
+        let ResultExpectation { is, has } = expected;
         let found = serde_json::from_str(&with_placeholder(&found.to_string(), &self.workspace_text)).unwrap_or(found);
         if let Some(is) = is.as_ref().filter(|is| !json_equal(&is.to_json(), &found)) {
             let detail = snapshot::diff(format!("{:#}\n", is.to_json()).as_bytes(), format!("{found:#}\n").as_bytes());
-            self.fail_with(&is.place(), "the result differs", detail);
+            self.fail_with(&is.place(), format!("the {what} differs"), detail);
         }
         if let Some((has, pointer)) = has.as_ref().and_then(|has| Some((has, first_missing(&has.to_json(), &found)?))) {
             let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
-            self.fail_with(&has.place(), format!("the result doesn't match{at}"), format!("{found:#}"));
+            self.fail_with(&has.place(), format!("the {what} doesn't match{at}"), format!("{found:#}"));
         }
     }
 

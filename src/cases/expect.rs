@@ -39,6 +39,9 @@ pub struct Expect {
     /// The result.
     pub result: Option<Spanned<ResultExpectation>>,
 
+    /// The state that the run leaves to the next one.
+    pub state: Option<Spanned<ResultExpectation>>,
+
     /// Files of the workspace after the run, by path.
     #[serde(default)]
     pub files: IndexMap<Spanned<String>, Spanned<FileExpectation>>,

@@ -150,6 +150,11 @@ pub fn generate_expect(
         relocate_value(&mut data, workspace, WORKSPACE_PLACEHOLDER);
         file.insert("result".to_owned(), json!({ "is": data }));
     }
+    if let Some(state) = &result.state {
+        let mut value = state.after.clone();
+        relocate_value(&mut value, workspace, WORKSPACE_PLACEHOLDER);
+        file.insert("state".to_owned(), json!({ "is": value }));
+    }
     if !outcome.files.is_empty() {
         file.insert("files".to_owned(), json!(outcome.files));
     }
@@ -172,7 +177,7 @@ pub fn generate_expect(
 }
 
 fn is_tool(name: &str) -> bool {
-    ["skill", "submit_result"].contains(&name) || crate::tools::TOOLS.iter().any(|tool| tool.name == name)
+    ["skill", "submit_result", "set_state"].contains(&name) || crate::tools::TOOLS.iter().any(|tool| tool.name == name)
 }
 
 #[cfg(test)]

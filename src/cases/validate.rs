@@ -35,6 +35,10 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
         }
     }
     if let Some(job) = job {
+        if let Some(state) = expect.state.as_ref().filter(|_| job.state.is_none()) {
+            let finding = Diagnostic::error("invalid-value", state.place(), "the job keeps no state");
+            found.push(finding.help("remove `state`"));
+        }
         let known: Vec<&str> = job.checks.iter().map(|check| check.name.value.as_str()).collect();
         for name in expect.checks.keys().filter(|name| !known.contains(&name.value.as_str())) {
             let message = format!("the job has no check `{}`", name.value);
@@ -95,13 +99,15 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
             found.push(finding.help("write `is`, `contains`, `lacks`, `matches` or `snapshot: true`"));
         }
     }
-    if let Some(result) = &expect.result
-        && result.value.is.is_none()
-        && result.value.has.is_none()
-        && !result.node.is_placeholder()
-    {
-        let finding = Diagnostic::error("invalid-value", result.place(), "no condition on the result");
-        found.push(finding.help("write `is: DATA` for the whole result, or `has: DATA` for a part of it"));
+    for (data, what) in [(&expect.result, "result"), (&expect.state, "state")] {
+        if let Some(data) = data
+            && data.value.is.is_none()
+            && data.value.has.is_none()
+            && !data.node.is_placeholder()
+        {
+            let finding = Diagnostic::error("invalid-value", data.place(), format!("no condition on the {what}"));
+            found.push(finding.help(format!("write `is: DATA` for the whole {what}, or `has: DATA` for a part of it")));
+        }
     }
 }
 
@@ -111,7 +117,7 @@ fn check_tool_names(
     found: &mut Vec<Diagnostic>,
 ) {
     let outputs = job.iter().flat_map(|job| job.outputs()).map(|(name, _)| name.value.as_str());
-    let others = ["skill", "submit_result", NOTHING_TO_DO];
+    let others = ["skill", "submit_result", "set_state", NOTHING_TO_DO];
     let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).chain(others).chain(outputs).collect();
     let is_of_server = |name: &str| {
         let is_listed = |(server, tool): (&str, &str)| job.is_none_or(|job| job.lists_server_tool(server, tool));

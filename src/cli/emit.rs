@@ -17,7 +17,7 @@ use crate::job::Job;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::engines::{self, ENGINES, Engine, MapCommand};
 use crate::map::rows::{self, RowFormat, default_map_name};
-use crate::map::{WholeMapLimits, check_rows};
+use crate::map::{WholeMapLimits, check_rows, refuse_state};
 use crate::mcp::ServerSpec;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
@@ -100,6 +100,7 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let workspace = env.workspace_files(&resolve_workspace(Path::new("."))?);
     let checked = lints::check_in(&source, folder.as_ref(), origin, &config, Some(&workspace));
     let Some(job) = checked.job else { return Err(Error::Invalid(checked.findings)) };
+    refuse_state(&job)?;
     let mut findings = checked.findings;
     let model = options.model.as_deref().map(|model| lints::model_argument(model, &config.servers)).transpose();
     let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;

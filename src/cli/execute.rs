@@ -193,7 +193,7 @@ pub(super) fn connect_providers(
         env.console.warning(&warning);
     }
     // A run that may be skipped needs no key yet.
-    let prepared = providers.values().filter(|_| !plan.has_late_values());
+    let prepared = providers.values().filter(|_| !plan.may_not_start());
     for ready in prepared.filter_map(|provider| provider.prepare()) {
         start_runtime()?.block_on(Signals::exit_unless_done(ready))?.map_err(Error::Provider)?;
     }

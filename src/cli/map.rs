@@ -233,6 +233,7 @@ fn print_dry_run(args: &MapArgs, env: &CliEnv, map: &MapPlan, plan: &Plan) -> Re
         printable(&map.summary())
     ));
     let preview = PlanPreview {
+        state: None,
         plan,
         cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
         sandbox: &args.job.sandbox_options.describe(plan),

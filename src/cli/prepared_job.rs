@@ -16,7 +16,7 @@ use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::{Severity, Source};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::Job;
+use crate::job::{Job, STATE_FILE};
 use crate::lints::{self, JobTrust};
 use crate::mcp::ToolLock;
 use crate::outputs::{Trigger, TriggerError, TriggerQuery};
@@ -67,7 +67,7 @@ pub(super) struct JobArgs {
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
     ///
     /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
-    /// `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
+    /// `allow_changes`, `before`, `state`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
     #[arg(long)]
     pub(super) untrusted: bool,
     /// Use no network: replies come from scripts or records only
@@ -169,6 +169,8 @@ pub(super) struct PreparedJob<'a> {
     pub(super) args: &'a JobArgs,
     pub(super) host: Host<'a>,
     pub(super) checked: CheckedJob,
+    /// The file of the state, absolute, if the job keeps one.
+    pub(super) state: Option<PathBuf>,
 }
 
 impl<'a> PreparedJob<'a> {
@@ -214,6 +216,7 @@ impl<'a> PreparedJob<'a> {
         let git = env.git_program(&env.changeable_folders(&workspace, &changeable));
         let host = Host { record_key: record_keys(args, &workspace, env), ..env.host()? };
         let (trigger, event) = args.trigger(job.job(), env)?;
+        let state = job.job().state.is_some().then(|| job_dir.join(STATE_FILE));
         let checked = CheckedJob {
             source,
             job,
@@ -228,7 +231,26 @@ impl<'a> PreparedJob<'a> {
             trigger,
             event,
         };
-        Ok(Self { env, args, host, checked })
+        Ok(Self { env, args, host, checked, state })
+    }
+
+    /// Keeps the state in this file.
+    ///
+    /// # Errors
+    /// A relative path leads out of the current folder.
+    pub(super) fn set_state_file(&mut self, given: Option<&Path>) -> Result<(), Error> {
+        let Some(given) = given else { return Ok(()) };
+        if self.state.is_none() {
+            self.env.console.warning("the job keeps no state, so --state changes nothing");
+            return Ok(());
+        }
+        reject_escaping_symlinks(
+            &self.env.current_folder,
+            given,
+            "Remove the link, or name its target: --state FILE.",
+        )?;
+        self.state = Some(self.env.current_folder.join(given));
+        Ok(())
     }
 
     /// The inputs of `--inputs`, `--set` and `--set-env`. Standard input can be read only once.
@@ -297,7 +319,10 @@ impl<'a> PreparedJob<'a> {
             sandbox: args.sandbox_options.request(env)?,
             places: env.run_places(protected, &checked.out),
             config_files: env.user_config_files(),
-            options: args.to_run_options(env, result),
+            options: RunOptions {
+                state: self.state.as_ref().map(|path| path.to_string_lossy().into_owned()),
+                ..args.to_run_options(env, result)
+            },
             host: self.host,
             checked: self.checked,
         })
@@ -325,7 +350,7 @@ impl<'a> PreparedJob<'a> {
             Some(self.args.job_path().to_owned()).filter(|_| !self.args.is_stdin() || self.args.stdin_name.is_some());
         let lock = ToolLock::file_name(&self.args.job_path().to_string_lossy()).map(|name| folder.join(name));
         let lock = lock.filter(|_| !self.checked.job.job().mcp.is_empty());
-        job.into_iter().chain(lock).chain(files).filter_map(absolute).collect()
+        job.into_iter().chain(lock).chain(files).chain(self.state.clone()).filter_map(absolute).collect()
     }
 }
 

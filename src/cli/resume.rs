@@ -13,17 +13,17 @@ use super::output::printable;
 use super::output_files::{OutputFileArgs, OutputFiles};
 use super::run::print_ended;
 use super::sandbox_options::SandboxOptions;
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::event::{PARENT, RunOptions};
-use crate::job::{GitAccess, Network};
+use crate::job::{GitAccess, Network, STATE_FILE};
 use crate::journal::RecordKey;
 use crate::plan::Plan;
 use crate::record::{LATEST, RUNS, Record, Recorder, ResultSource, find_run};
 use crate::reports;
 use crate::reports::record_files::write_reports;
 use crate::run::{
-    Backends, OpenRecord, Prepared, ResumedRun, RunSecrets, RunSetup, SandboxScope, Signals, cannot_resume,
-    connect_scripts, load_resume_state, reached_limit,
+    Backends, OpenRecord, Prepared, ResumedRun, RunSecrets, RunSetup, SandboxScope, Settled, Signals, StateFile,
+    StateSource, cannot_resume, connect_scripts, load_resume_state, may_be_unsaved, reached_limit, runs_folder,
 };
 use crate::workspace_changes::has_tracked_files;
 
@@ -43,10 +43,10 @@ pub(super) struct ResumeArgs {
     /// The folder that the tools work in; default: the run's own
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Resume even if the commit or a secret has changed, or if the record is a copy or has lost its last lines
+    /// Resume even if the commit, a secret or the state has changed, or if the record is a copy or has lost its last lines
     ///
     /// Without it, a run isn't resumed if another commit is checked out than at its start, if a secret has another value,
-    /// if the record is a copy of one that still exists, or if the disk has lost lines at the end of a journal.
+    /// if another run has saved its state since, if the record is a copy of one that still exists, or if the disk has lost lines at the end of a journal.
     #[arg(long)]
     force: bool,
     /// Trust a record that was made elsewhere, and print what it permits
@@ -61,6 +61,9 @@ pub(super) struct ResumeArgs {
     /// The folder with the records of runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     out: PathBuf,
+    /// The file with the state of the job; default: the run's own
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     #[command(flatten)]
     sandbox_options: SandboxOptions,
     /// What to print to stdout
@@ -84,10 +87,10 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let record = Record::open(&folder);
     let key = options.record_key(&folder, record.as_ref().ok(), env)?;
     let has_key = key.is_some();
-    let resumed = match Recorder::resume(&folder, !limits.is_empty(), options.force, key) {
+    let resumed = match Recorder::resume(&folder, !limits.is_empty(), options.force, key.clone()) {
         // It may have ended since it was opened.
         Err(ended @ Error::RunEnded { .. }) => {
-            return options.print_ended(&ended, Record::open(&folder)?, &folder, has_key, env);
+            return options.print_ended(&ended, Record::open(&folder)?, &folder, key.as_ref(), env);
         }
         resumed => resumed?,
     };
@@ -117,9 +120,17 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let recorded_options = RunOptions {
         untrusted: run.options.untrusted,
         offline: run.options.offline,
+        state: options.state_path(&run.plan, &run.options, &run.runs_folder(), env).map(to_text),
         ..sandbox_options.to_run_options(&env.current_folder, files.result.as_deref())
     };
-    let (setup, record) = set_up(run, secrets, &sandbox_options, recorded_options, signals, env)?;
+    let state = recorded_options.state.as_deref().map(Path::new);
+    let warn = |warning: &str| env.console.warning(&printable(warning));
+    let state = state.map(|path| StateFile::for_plan(&run.plan, path, key.as_ref(), &warn)).transpose()?.flatten();
+    if let Some(obstacle) = state.as_ref().and_then(|file| file.obstacle(&run.state)).filter(|_| !options.force) {
+        return Err(cannot_resume(&folder, obstacle));
+    }
+    let (mut setup, record) = set_up(run, secrets, &sandbox_options, recorded_options, signals, env)?;
+    setup.prepared.state = state.map(|file| StateSource::File(Box::new(file)));
     let mut files = files.prepare()?;
     files.open_folders()?;
     let next = NextCommand::resume(&options.set, &options.set_env, &setup.prepared.plan.secret_inputs, has_key);
@@ -127,7 +138,45 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     execute_and_print(setup, record, &printed, env)
 }
 
+fn to_text(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 impl ResumeArgs {
+    /// The file of the state of a run, absolute, if its job keeps one. `runs` is the folder of all runs.
+    fn state_path(&self, plan: &Plan, recorded: &RunOptions, runs: &Path, env: &CliEnv) -> Option<PathBuf> {
+        plan.state.as_ref()?;
+        let given = self.state.as_ref().map(|given| env.current_folder.join(given));
+        let recorded = || recorded.state.as_ref().map(PathBuf::from);
+        Some(given.or_else(recorded).unwrap_or_else(|| runs.join(&plan.job).join(STATE_FILE)))
+    }
+
+    /// Saves the state of a run that has completed and was killed before it could do that.
+    fn save_state(&self, record: &Record, folder: &Path, key: Option<&RecordKey>, env: &CliEnv) -> Result<(), Error> {
+        let (Some(start), true) = (&record.start, record.plan.state.is_some()) else { return Ok(()) };
+        let state = load_resume_state(record.journals()?, folder)?;
+        let is_ours = key.is_some_and(|key| record.is_signed_by(key).unwrap_or(false));
+        let recorded = if is_ours { state.options().clone() } else { RunOptions::default() };
+        let folder = folder.canonicalize().map_err(|source| Error::Record { path: folder.to_owned(), source })?;
+        let runs = runs_folder(&folder, &start.run_id, &record.plan.job);
+        let Some(path) = self.state_path(&record.plan, &recorded, &runs, env) else { return Ok(()) };
+        if !may_be_unsaved(&path, &folder, &start.run_id) {
+            return Ok(());
+        }
+        let warn = |warning: &str| env.console.warning(&printable(warning));
+        let Some(mut file) = StateFile::for_plan(&record.plan, &path, key, &warn)? else { return Ok(()) };
+        let is_trusted = is_ours || self.trust_record;
+        match file.settle_trusted(&folder, &start.run_id, is_trusted, self.force)? {
+            Settled::Nothing => Ok(()),
+            Settled::Saved => {
+                env.console.eprint(&format!("the state is saved now: {}", printable(&path.to_string_lossy())));
+                Ok(())
+            }
+            Settled::Changed => Err(cannot_resume(&folder, Obstacle::StateChanged { file: path })),
+            Settled::Foreign => Err(cannot_resume(&folder, Obstacle::Foreign { has_ended: false })),
+        }
+    }
+
     /// The key that signs the record, unless a command could read or change it.
     fn record_key(&self, folder: &Path, record: Option<&Record>, env: &CliEnv) -> Result<Option<RecordKey>, Error> {
         // An unreadable record is rejected later.
@@ -143,12 +192,15 @@ impl ResumeArgs {
         ended: &Error,
         mut record: Record,
         folder: &Path,
-        has_key: bool,
+        key: Option<&RecordKey>,
         env: &CliEnv,
     ) -> Result<u8, Error> {
+        let was_incomplete = record.state.source() == Some(ResultSource::JournalForMissingFile);
+        self.save_state(&record, folder, key, env)?;
+        let has_key = key.is_some();
         let is_limit = matches!(ended, Error::RunEnded { outcome, .. } if outcome.is_a_limit());
         // The process was killed just before it completed the record and gave its answer.
-        if record.state.source() == Some(ResultSource::JournalForMissingFile) {
+        if was_incomplete {
             Recorder::rebuild(folder, write_reports)?;
             record = Record::open(folder)?;
             if !is_limit {
@@ -200,7 +252,7 @@ fn set_up<'a>(
     let scripts = open_scripts(&run.state.started.scripts, None)?;
     let mut providers = connect_providers(env, &run.plan, &writable, &secrets.redactor)?;
     providers.extend(connect_scripts(&run.plan, &scripts, &secrets.redactor)?);
-    let protected = run.state.started.protected.iter().map(PathBuf::from).collect();
+    let protected = run.state.started.protected.iter().chain(&options.state).map(PathBuf::from).collect();
     let confinement = sandbox_options.confine(env, SandboxScope::new(&run.plan, run.folder()), protected, &out)?;
     let git = env.git_program(&env.changeable_folders(Path::new(&run.plan.workspace), &writable));
     let backends = Backends::new(env.host()?, providers, git, signals);
@@ -215,6 +267,7 @@ fn set_up<'a>(
         given_steps: serde_json::Map::new(),
         given_files: None,
         event: None,
+        state: None,
     };
     Ok((RunSetup { prepared, confinement, backends, observers: Vec::new() }, record))
 }
@@ -249,6 +302,9 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
         let variables =
             if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };
         lines.push(format!("tool server {name}: {what}{network}{variables}"));
+    }
+    if plan.state.is_some() {
+        lines.push("state: read, and replaced if the run completes".to_owned());
     }
     let names = std::iter::once("parent").chain(plan.subagents.keys().map(String::as_str));
     for (name, agent) in names.zip(plan.agents()) {

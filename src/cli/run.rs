@@ -1,5 +1,7 @@
 //! `legwork run`: runs a job, or prints its plan with `--dry-run`.
 
+use std::path::{Path, PathBuf};
+
 use super::arguments::{RUN_EXIT_CODES, format_parser, parse_assignment, parse_limits};
 use super::env::CliEnv;
 use super::execute::{PrintedRun, execute_and_print, print_ended_run};
@@ -9,15 +11,17 @@ use super::output_files::OutputFileArgs;
 use super::prepared_job::{JobArgs, PreparedJob};
 use super::progress::RunProgress;
 use super::save_case::CaseRecorder;
-use crate::error::{Error, Obstacle};
+use crate::error::{ContinuedBy, Error, Obstacle};
+use crate::event::StateRead;
+use crate::journal::RecordKey;
 use crate::map::rows::name_mistake;
 use crate::plan::diff::PlanChange;
 use crate::plan::{InputValues, Plan};
-use crate::record::{PreviousAttempt, Record, Recorder, new_run_id};
-use crate::reports::{self, PlanPreview};
+use crate::record::{PreviousAttempt, Record, Recorder, create_job_dir, new_run_id};
+use crate::reports::{self, PlanPreview, StatePreview};
 use crate::run::{
-    ConnectedJob, KeyedRun, KeyedTarget, OpenRun, RunIdentity, StepsRun, keyed_folder, open_keyed_run, run_date,
-    start_runtime,
+    CheckedJob, ConnectedJob, KeyedRun, KeyedTarget, OpenRun, RunIdentity, Settled, StateFile, StateSource, StepsRun,
+    keyed_folder, may_be_unsaved, open_keyed_run, read_state, run_date, start_runtime,
 };
 use crate::run::{OpenRecord, RunSecrets, Signals};
 use crate::text::{pluralize, sanitize};
@@ -49,6 +53,11 @@ pub(super) struct RunArgs {
     /// changed since, the exit code is 2.
     #[arg(long, value_name = "KEY", value_parser = parse_key, conflicts_with = "save_case")]
     key: Option<String>,
+    /// The file with the state of the job; default: OUT/JOB/state.json
+    ///
+    /// A run that completes saves its state there for the next one. If another run has the file, the exit code is 75.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// With --key: start again, and keep the record of the earlier run as KEY.1, KEY.2 and so on
     #[arg(long, requires = "key", conflicts_with = "dry_run")]
     fresh: bool,
@@ -85,7 +94,8 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let mut files = if is_now { options.files.prepare()? } else { OutputFileArgs::default().prepare()? };
     let limits = parse_limits(&options.limit);
     let has_cost_limit = limits.contains_key("cost_usd");
-    let job = PreparedJob::read(args, limits, has_cost_limit, env)?;
+    let mut job = PreparedJob::read(args, limits, has_cost_limit, env)?;
+    job.set_state_file(options.state.as_deref())?;
     let inputs = job.inputs()?;
     let started = (env.clock)();
     let run_id = match (&options.key, options.dry_run) {
@@ -100,11 +110,18 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     options.files.check_result_option(&plan)?;
     let secrets = job.host.secrets(&plan, &secret_inputs);
     if options.dry_run {
-        return print_plan(options, env, &plan.redacted(&secrets.redactor));
+        let state = job.state.as_deref();
+        return print_plan(options, env, &plan.redacted(&secrets.redactor), state);
     }
     if options.before_only {
+        let state = job.state.as_ref().zip(plan.state.as_ref());
+        let state = state.map(|(path, planned)| -> Result<_, Error> {
+            let first = || StateRead { value: planned.initial.clone(), sha256: None };
+            Ok(read_state(path, &plan.job, planned.max_bytes)?.unwrap_or_else(first))
+        });
+        let state = state.transpose()?;
         let job = job.connect(&plan, secrets, None)?;
-        return print_steps(&job, plan, &run_id, env);
+        return print_steps(&job, plan, state, &run_id, env);
     }
     if let Some(key) = &options.key {
         let folder = keyed_folder(&job.checked, key);
@@ -118,9 +135,10 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
             now: started,
             key: (job.host.record_key)(&job.checked.workspace)?,
         };
-        return run_with_key(options, env, job, &inputs, secrets, &target);
+        return run_with_key(options, env, job, &inputs, secrets, &target, &plan);
     }
 
+    let state_path = job.state.clone();
     let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
@@ -128,14 +146,17 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     let (workspace, out) = (&job.checked.workspace, &job.checked.out);
     let record_key = (job.host.record_key)(workspace)?;
     let next = NextCommand::resume(&args.set, &args.set_env, &plan.secret_inputs, record_key.is_some());
+    let state = open_state(&plan, state_path.as_deref(), &job.checked, record_key.as_ref(), env)?;
     let create = || Recorder::create(out, &job.checked.job_dir, &run_id, record_key.clone());
     // The files of steps before the agent are in the record, where the sandbox lets agents read them. Without steps, nothing is
     // begun before the sandbox works.
     let early = (!plan.before.is_empty()).then(create).transpose()?;
     let mut setup = job.set_up(plan.clone(), &job.checked.job_dir.join(&run_id), signals)?;
     files.open_folders()?;
-    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, &job.secrets.redactor, env);
+    let redactor = &job.secrets.redactor;
+    let begin_case = |name| CaseRecorder::begin(name, &args.job, workspace, out, state.as_ref(), redactor, env);
     let case = options.save_case.as_deref().map(begin_case).transpose()?;
+    setup.prepared.state = state.map(|file| StateSource::File(Box::new(file)));
     setup.observers.extend(case.as_ref().map(CaseRecorder::observer));
     let recorder = early.map_or_else(create, Ok)?;
     let display_folder = args.out.join(&plan.job).join(&recorder.run_id);
@@ -148,7 +169,22 @@ pub(super) fn run(options: &RunArgs, env: &CliEnv) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Runs a job with `--key`.
+/// Takes the file of the state for a run, if its job keeps one.
+fn open_state(
+    plan: &Plan,
+    path: Option<&Path>,
+    job: &CheckedJob,
+    key: Option<&RecordKey>,
+    env: &CliEnv,
+) -> Result<Option<StateFile>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    if path.parent() == Some(&job.job_dir) {
+        create_job_dir(&job.out, &job.job_dir)?;
+    }
+    StateFile::for_plan(plan, path, key, &|warning| env.console.warning(&printable(warning)))
+}
+
+/// Runs a job with `--key`. `planned` is the plan of a run that is new.
 fn run_with_key(
     options: &RunArgs,
     env: &CliEnv,
@@ -156,6 +192,7 @@ fn run_with_key(
     inputs: &InputValues,
     secrets: RunSecrets,
     target: &KeyedTarget<'_>,
+    planned: &Plan,
 ) -> Result<u8, Error> {
     let args = &options.job;
     args.check_out(&job.checked, env)?;
@@ -164,6 +201,18 @@ fn run_with_key(
     let next = |plan: &Plan| NextCommand::again(env, &["--fresh"], &plan.secret_inputs, &secrets.redactor);
     // From here on, a signal must let the record be closed.
     let signals = Signals::catch()?;
+    let state_path = job.state.clone();
+    let open_state = || open_state(planned, state_path.as_deref(), &job.checked, target.key.as_ref(), env);
+    let run_id = target.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // Before its record is completed: it may have been killed before it could save its state.
+    let is_unsaved = |path: &PathBuf| may_be_unsaved(path, target.folder, &run_id);
+    let mut state = if state_path.as_ref().is_some_and(is_unsaved) { open_state()? } else { None };
+    if let Some(file) = &mut state
+        && file.settle(target.folder, &run_id, target.key.as_ref())? == Settled::Changed
+    {
+        let obstacle = Obstacle::StateChanged { file: state_path.unwrap_or_default() };
+        return Err(Error::CannotContinue { record: target.folder.to_owned(), obstacle, by: ContinuedBy::Key });
+    }
     let opened = open_keyed_run(&job.checked, inputs, &secrets, target).inspect_err(|error| {
         if let Error::CannotContinue { obstacle: Obstacle::OtherPlan { changes }, .. } = error {
             print_changes(changes, env);
@@ -181,8 +230,15 @@ fn run_with_key(
     };
     let mut files = options.files.prepare()?;
     let next = next(&plan);
+    let state = if state.is_some() { state } else { open_state()? };
+    if let Some(obstacle) = state.as_ref().zip(record.before.as_ref()).and_then(|(file, before)| file.obstacle(before))
+    {
+        let record = target.folder.to_owned();
+        return Err(Error::CannotContinue { record, obstacle, by: ContinuedBy::Key });
+    }
     let job = job.connect(&plan, secrets, options.files.result.as_deref())?;
-    let setup = job.set_up(plan, &record.recorder.folder, signals)?;
+    let mut setup = job.set_up(plan, &record.recorder.folder, signals)?;
+    setup.prepared.state = state.map(|file| StateSource::File(Box::new(file)));
     files.open_folders()?;
     let printed = PrintedRun { display_folder: &display_folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)
@@ -222,7 +278,13 @@ fn parse_key(key: &str) -> Result<String, String> {
 }
 
 /// Runs the steps before the agent, and prints their values.
-fn print_steps(job: &ConnectedJob<'_>, plan: Plan, run_id: &str, env: &CliEnv) -> Result<u8, Error> {
+fn print_steps(
+    job: &ConnectedJob<'_>,
+    plan: Plan,
+    state: Option<StateRead>,
+    run_id: &str,
+    env: &CliEnv,
+) -> Result<u8, Error> {
     if plan.before.is_empty() {
         return Err(Error::usage("--before-only: the job has no steps before the agent", "Declare them in `before`."));
     }
@@ -230,6 +292,7 @@ fn print_steps(job: &ConnectedJob<'_>, plan: Plan, run_id: &str, env: &CliEnv) -
     let folder = tempfile::tempdir().map_err(Error::environment("a temporary folder can't be created"))?;
     let signals = Signals::catch()?;
     let mut setup = job.set_up(plan, folder.path(), signals.clone())?;
+    setup.prepared.state = state.map(StateSource::Given);
     let progress = RunProgress::start(env, false, &setup.prepared.plan, env.prices()?, None, &signals);
     setup.observers.push(progress.observer());
     let runtime = start_runtime()?;
@@ -253,12 +316,18 @@ fn print_steps(job: &ConnectedJob<'_>, plan: Plan, run_id: &str, env: &CliEnv) -
 }
 
 /// Prints a plan.
-fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan) -> Result<u8, Error> {
+fn print_plan(options: &RunArgs, env: &CliEnv, plan: &Plan, state: Option<&Path>) -> Result<u8, Error> {
     if options.verbose && options.format != "text" {
         let message = format!("--verbose has no effect with --format {}", options.format);
         return Err(Error::usage(message, "Remove one of the two options."));
     }
+    let state = state.zip(plan.state.as_ref()).map(|(path, planned)| -> Result<_, Error> {
+        let now = read_state(path, &plan.job, planned.max_bytes)?;
+        let size = now.map(|now| now.value.to_string().len() as u64);
+        Ok(StatePreview { path: path.to_string_lossy().into_owned(), size })
+    });
     let preview = PlanPreview {
+        state: state.transpose()?,
         plan,
         cost_bound: &plan.cost_bound(env.prices()?, (env.clock)()),
         sandbox: &options.job.sandbox_options.describe(plan),

@@ -85,6 +85,10 @@ pub enum StepKind {
     Before(BeforeFinished, Text),
     /// There was nothing to do: this condition was true.
     Skipped(String),
+    /// The state with which the run began, as JSON.
+    StateRead(Text),
+    /// The state that the run leaves to the next one: how it differs from the one before.
+    StateSet(Text),
     /// A note of legwork's own to the model: findings of checks, a repair, the turns that are left.
     Note(Text),
     /// The agent's model failed, and a fallback answers from here on.

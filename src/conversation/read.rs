@@ -301,6 +301,12 @@ impl<'p> AgentReader<'p> {
             Event::RunStarted(_) | Event::WorkspaceChanged(_) | Event::OutputsProposed(_) | Event::RunFinished(_) => {
                 return;
             }
+            // After the end of the parent.
+            Event::StateSet(set) => {
+                let shown = if set.difference.is_empty() { format!("{:#}", set.value) } else { set.difference };
+                let text = self.text(&shown);
+                return self.push(at, StepKind::StateSet(text));
+            }
             Event::AgentFinished(end) if end.id == self.agent.id => {
                 self.agent.finished = Some(end);
                 return;
@@ -391,8 +397,13 @@ impl<'p> AgentReader<'p> {
                 self.push(at, StepKind::Before(finished, text));
             }
             Event::RunSkipped(skipped) => self.push(at, StepKind::Skipped(self.shorten(skipped.condition))),
+            Event::StateRead(read) => {
+                let text = self.text(&format!("{:#}", read.value));
+                self.push(at, StepKind::StateRead(text));
+            }
             Event::BeforeStarted(_)
             | Event::RunStarted(_)
+            | Event::StateSet(_)
             | Event::WorkspaceChanged(_)
             | Event::OutputsProposed(_)
             | Event::RunFinished(_)

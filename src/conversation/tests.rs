@@ -109,6 +109,8 @@ fn outline(agent: &AgentConversation) -> String {
         }
         StepKind::Before(step, value) => format!("step {}: {}", step.name, value.shown),
         StepKind::Skipped(condition) => format!("skipped by {condition}"),
+        StepKind::StateRead(value) => format!("state {}", value.shown),
+        StepKind::StateSet(difference) => format!("state for the next run {}", difference.shown),
         StepKind::Note(_) => "note".to_owned(),
         StepKind::ResultTaken => "result taken".to_owned(),
         StepKind::ModelChanged(changed) => format!("changed to {}", changed.to),

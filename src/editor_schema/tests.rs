@@ -36,6 +36,8 @@ const BEYOND: &[(&str, Sees, &str)] = &[
     ("bad-server", Sees::Nothing, "which headers hold secrets is beside their names"),
     ("bad-tool-lock", Sees::Nothing, "in another file"),
     ("bad-output", Sees::Nothing, "which keys belong to a kind, and which inputs a list may name"),
+    ("bad-state", Sees::Nothing, "whether a value fits a schema that is beside it"),
+    ("unused-state", Sees::Nothing, "in a template"),
     ("unknown-output", Sees::Nothing, "the outputs are elsewhere in the job"),
     ("unknown-server", Sees::Nothing, "the servers are elsewhere in the job"),
     ("bad-skill", Sees::Some, "which files are there, and how `ref` and wildcards go together"),

@@ -13,6 +13,7 @@ use crate::mcp::StartError;
 use crate::plan::LimitOverrideError;
 use crate::providers::ProviderError;
 use crate::sandbox::SandboxUnavailable;
+use crate::text::shell_words::shell_quote;
 
 /// The record of a run belongs to another process: the cause of an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +130,32 @@ pub enum Error {
         hint: String,
         /// Whether it may work later.
         is_temporary: bool,
+    },
+    /// Another run of the job has its state.
+    #[error("{}: another run of this job is using its state", path.display())]
+    StateInUse {
+        /// The file of the state.
+        path: PathBuf,
+    },
+    /// The file of a job's state can't be used.
+    #[error("{}: {why}", path.display())]
+    StateFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+        /// How to fix it.
+        hint: String,
+    },
+    /// A run has completed, and its state couldn't be saved.
+    #[error("the run has completed, and its state can't be saved in {}", path.display())]
+    StateNotSaved {
+        /// The file of the state.
+        path: PathBuf,
+        /// The record, which has the state.
+        record: PathBuf,
+        /// The cause.
+        source: io::Error,
     },
     /// Another process has taken over the run, because this one was suspended.
     #[error("{}: {}", path.display(), TakenOver)]
@@ -313,6 +340,14 @@ impl Error {
             Self::PublishedElsewhere { .. } => Some("Repeat the command later: it publishes what isn't there yet.".into()),
             Self::PublishedFile { .. } => Some("If the record is read-only, name another file with --state FILE.".into()),
             Self::CannotPublish { hint, .. } => Some(hint.clone()),
+            Self::StateInUse { .. } => {
+                Some("Repeat the command later: runs that share a state run one after the other.".into())
+            }
+            Self::StateFile { hint, .. } => Some(hint.clone()),
+            Self::StateNotSaved { record, .. } => Some(format!(
+                "The state is in the record. Fix the cause, then save it with `legwork resume {}`: nothing is asked again.",
+                shell_quote(record)
+            )),
             Self::TakenOver { .. } => Some("The other process continues it. Repeat the command later.".into()),
             Self::InUse { .. } => Some("Wait until it has ended, or stop it.".into()),
             Self::RunEnded { .. } => Some("Only an interrupted run can be resumed. Start a new one.".into()),
@@ -344,7 +379,7 @@ impl Error {
             Self::StoppedAtStart { signal } => 128 + signal,
             Self::ToolServer(error) if error.is_time_up => Outcome::TimedOut.exit_code(None),
             Self::KeyInUse { .. } | Self::TakenOver { .. } => Outcome::ProviderFailed.exit_code(None),
-            Self::PublishedElsewhere { .. } => EXIT_TEMPORARY,
+            Self::PublishedElsewhere { .. } | Self::StateInUse { .. } => EXIT_TEMPORARY,
             Self::CannotPublish { is_temporary: true, .. } => EXIT_TEMPORARY,
             Self::CannotPublish { .. } | Self::PublishedFile { .. } => EXIT_ENVIRONMENT,
             Self::Invalid(_) => EXIT_INVALID,
@@ -354,6 +389,8 @@ impl Error {
             | Self::Configuration(_)
             | Self::Record { .. }
             | Self::BrokenRecord { .. }
+            | Self::StateFile { .. }
+            | Self::StateNotSaved { .. }
             | Self::FewDescriptors { .. }
             | Self::Workspace { .. }
             | Self::Environment { .. } => EXIT_ENVIRONMENT,

@@ -53,6 +53,11 @@ pub enum Obstacle {
         /// The commit at the time of the run.
         then: String,
     },
+    /// The state of the job has changed since the run has read it: another run has saved its own, or somebody has edited it.
+    StateChanged {
+        /// Its file.
+        file: PathBuf,
+    },
     /// Secrets have other values than during the run.
     ChangedSecrets {
         /// Their names.
@@ -106,6 +111,9 @@ impl Obstacle {
             Self::OtherCommit { now, then } => {
                 format!("{path}: the workspace is at commit {now}, and the run was at {then}")
             }
+            Self::StateChanged { file } => {
+                format!("{path}: the state of the job has changed since the run has read it: {}", file.display())
+            }
             Self::ChangedSecrets { names } => {
                 format!("{path}: these secrets have changed since the run was interrupted: {}", names.join(", "))
             }
@@ -155,6 +163,10 @@ impl Obstacle {
                 "Use another key, or add --fresh to keep the old record under another name and start again.".to_owned()
             }
             Self::OtherCommit { .. } => format!("Check out that commit, resume it with {resume} --force`, or {again}."),
+            Self::StateChanged { .. } => format!(
+                "Another run has saved its own, or somebody has edited the file, and the run would replace that. Let it do so with \
+                 {resume} --force`, or {again}."
+            ),
             Self::ChangedSecrets { .. } => format!(
                 "The workspace may contain the old values, which would no longer be masked. Set the old values, resume it \
                  without changes.patch with {resume} --force`, or {again}."
@@ -198,6 +210,7 @@ mod tests {
                 Obstacle::PreviousAttempt { run_id: "other".to_owned() },
                 Obstacle::Copied { original: "runs/job/k".into() },
                 Obstacle::OtherCommit { now, then },
+                Obstacle::StateChanged { file: "runs/job/state.json".into() },
                 Obstacle::ChangedSecrets { names: vec!["TOKEN".to_owned()] },
                 Obstacle::LinesLost { journal: "events.jsonl".to_owned(), lines: 0, flushed: 9 },
                 Obstacle::LinesLost { journal: "events.jsonl".to_owned(), lines: 1, flushed: 9 },

@@ -27,7 +27,7 @@ pub use self::outcome::Outcome;
 pub use self::output_calls::{OutputCalls, ProposedOutputs, RefusedOutput};
 pub use self::run_model::{AgentModel, FailedCall, RunModel, StepBefore};
 pub use self::run_result::{
-    Change, ChangeKind, CheckResult, ErrorInfo, RunResult, StepResult, SubagentResult, summary_file,
+    Change, ChangeKind, CheckResult, ErrorInfo, RunResult, StateResult, StepResult, SubagentResult, summary_file,
 };
 pub use self::run_use::{AgentUse, RunUse, Spend, request_cost};
 pub use self::stopwatch::{Stopwatch, running_time};
@@ -39,7 +39,12 @@ use crate::plan::Plan;
 use crate::providers::{ProviderErrorKind, Retry};
 use crate::tools::FileVersion;
 
+use crate::text::{diff, truncate};
+
 pub use crate::plan::FORMAT;
+
+/// The longest difference between two states, in characters.
+const MAX_DIFFERENCE_CHARS: usize = 20_000;
 
 /// The parent's id; a subagent's is its name and a number, `explorer-1`.
 pub const PARENT: &str = "parent";
@@ -86,6 +91,8 @@ events! {
     RunStarted = "run_started",
     /// An interrupted run continues; in the parent's journal.
     Resumed = "resumed",
+    /// The state that the run begins with, if its job keeps one; in the parent's journal.
+    StateRead = "state_read",
     /// A step before the agent starts; in the parent's journal.
     BeforeStarted = "before_started",
     /// A step before the agent has ended.
@@ -132,6 +139,8 @@ events! {
     WorkspaceChanged = "workspace_changed",
     /// What the run proposes to do outside, all of it together; before the last line.
     OutputsProposed = "outputs_proposed",
+    /// The state that the run leaves to the next one, if it has completed and replaced it; before the last line.
+    StateSet = "state_set",
     /// An agent has ended; in its own journal, and a subagent's in its parent's as well.
     AgentFinished = "agent_finished",
     /// The run has ended; the last line.
@@ -198,6 +207,9 @@ pub struct RunOptions {
     /// `--result`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// The file of the state: `--state`, or its default. Absent if the job keeps none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// `--untrusted`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
@@ -243,6 +255,33 @@ pub struct Resumed {
     /// Whether a secret had another value before. From here on, no contents of files are kept then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_new_secrets: bool,
+}
+
+/// The state that the run begins with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StateRead {
+    /// The value, redacted.
+    pub value: serde_json::Value,
+    /// SHA-256 of the file that it is from; absent if there was none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// The state that the run leaves to the next one. After the last line it is written to its file, if it isn't there yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StateSet {
+    /// The value.
+    pub value: serde_json::Value,
+    /// How it differs from the value in `state_read`: a diff of both as JSON, at most 20,000 characters; empty if it doesn't.
+    pub difference: String,
+}
+
+impl StateSet {
+    /// A value in place of the one before.
+    pub fn new(before: &serde_json::Value, value: &serde_json::Value) -> Self {
+        let difference = diff::unified(&format!("{before:#}\n"), &format!("{value:#}\n"));
+        Self { value: value.clone(), difference: truncate::truncate_middle(difference, MAX_DIFFERENCE_CHARS) }
+    }
 }
 
 /// A step before the agent starts. One without an end, because the run was interrupted, runs again.

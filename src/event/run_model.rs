@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::{
     AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, OutputCalls, PARENT, ProposedOutputs,
-    RunFinished, RunResult, RunStarted, StepResult, SubagentResult, Usage, WorkspaceChanged, summary_file,
+    RunFinished, RunResult, RunStarted, StateRead, StateResult, StateSet, StepResult, SubagentResult, Usage,
+    WorkspaceChanged, summary_file,
 };
 use crate::outputs::Accepted;
 use crate::pricing;
@@ -44,6 +45,8 @@ pub struct RunModel {
     /// The subagents that continue since the run was resumed.
     resumed_subagents: HashSet<String>,
     parent: Option<AgentFinished>,
+    /// The state at the start, and the one that the run leaves.
+    pub state: (Option<StateRead>, Option<StateSet>),
     before: Vec<StepBefore>,
     skipped_by: Option<String>,
     checks: Vec<CheckResult>,
@@ -139,6 +142,7 @@ impl RunModel {
                 self.end = None;
                 self.changed = None;
                 self.proposed = None;
+                self.state.1 = None;
             }
             Event::LimitRaised(raised) => {
                 self.parent = None;
@@ -148,6 +152,8 @@ impl RunModel {
                 let new = started.child.as_ref().filter(|child| !self.order.contains(child));
                 self.order.extend(new.cloned());
             }
+            Event::StateRead(read) => self.state.0 = Some(read.clone()),
+            Event::StateSet(set) => self.state.1 = Some(set.clone()),
             Event::BeforeFinished(finished) => {
                 // One that failed runs again when the run is resumed.
                 self.before.retain(|step| step.result.name != finished.name);
@@ -204,6 +210,18 @@ impl RunModel {
         }
     }
 
+    /// What the run did with the state; `None` if it has read none.
+    fn state_result(&self) -> Option<StateResult> {
+        let (read, set) = &self.state;
+        let before = read.as_ref()?.value.clone();
+        Some(match set {
+            Some(StateSet { value, difference }) => {
+                StateResult { before, after: value.clone(), replaced: true, difference: difference.clone() }
+            }
+            None => StateResult { after: before.clone(), before, replaced: false, difference: String::new() },
+        })
+    }
+
     /// The result of the run; `None` if it hasn't ended.
     pub fn result(&self) -> Option<RunResult> {
         let (started_at, started) = self.started.as_ref()?;
@@ -227,6 +245,7 @@ impl RunModel {
             result: parent.result.clone(),
             skipped_by: self.skipped_by.clone(),
             before: self.before.iter().map(|step| step.result.clone()).collect(),
+            state: self.state_result(),
             error: end.error.clone(),
             started_at: *started_at,
             finished_at: *finished_at,

@@ -36,6 +36,9 @@ pub struct RunResult {
     /// The steps that ran before the agent, without their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepResult>,
+    /// The state that the job keeps between its runs; absent if it keeps none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateResult>,
     /// The error, if the run didn't complete.
     pub error: Option<ErrorInfo>,
     /// When it started.
@@ -149,6 +152,20 @@ pub struct SubagentResult {
     pub duration_ms: u64,
     /// Its summary, relative to the run's folder.
     pub summary_file: String,
+}
+
+/// What a run did with its job's state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StateResult {
+    /// The value that the run began with.
+    pub before: serde_json::Value,
+    /// The value that it leaves to the next run.
+    pub after: serde_json::Value,
+    /// Whether it was replaced: the run has completed, and its agent has called `set_state`.
+    pub replaced: bool,
+    /// How the value differs from the one before: a diff of both as JSON, at most 20,000 characters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub difference: String,
 }
 
 /// A step that ran before the agent.

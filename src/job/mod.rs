@@ -15,6 +15,7 @@ mod model;
 mod outputs;
 mod prompt;
 mod size;
+mod state;
 mod tool;
 pub mod value;
 
@@ -49,6 +50,7 @@ pub use outputs::{
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use size::Size;
+pub use state::{JobState, MAX_STATE_BYTES, MAX_STATE_DEPTH, STATE_BYTES, STATE_FILE, json_depth};
 pub use tool::{OUTPUT_KEY, ToolEntry};
 
 /// The rules for the form of a job, in addition to those for any YAML file.
@@ -207,6 +209,10 @@ pub struct Job {
     /// What agents may propose to do outside: comments, reviews, pull requests, labels. `legwork publish` does it after the
     /// run. An agent gets the tools that it lists: `- { output: [NAME, ...] }`.
     pub outputs: Option<Spanned<JobOutputs>>,
+
+    /// One JSON value that is kept between runs: templates read it as `{{ state }}`, and the parent gets a tool `set_state` that
+    /// replaces it.
+    pub state: Option<Spanned<JobState>>,
 
     /// How a conversation is compacted that outgrows its model's context window.
     #[serde(default)]

@@ -22,7 +22,8 @@ const FORBIDDEN_AT_ROOT: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", 
 pub struct ToolSchema {
     schema: SchemaValidator,
     input_schema: Value,
-    is_wrapped: bool,
+    /// The property that holds the data, unless the data is the whole input.
+    wrapper: Option<&'static str>,
 }
 
 impl ToolSchema {
@@ -31,13 +32,24 @@ impl ToolSchema {
     /// # Errors
     /// The first error in the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
-        let is_wrapped = !is_plain_object(schema);
+        Self::with_wrapper(schema, (!is_plain_object(schema)).then_some(WRAPPER))
+    }
+
+    /// Makes a tool's input of a bundled schema: an object that has the data in a property.
+    ///
+    /// # Errors
+    /// The first error in the schema.
+    pub fn in_property(schema: &Value, property: &'static str) -> Result<Self, String> {
+        Self::with_wrapper(schema, Some(property))
+    }
+
+    fn with_wrapper(schema: &Value, wrapper: Option<&'static str>) -> Result<Self, String> {
         let converted = to_draft_2020_12(schema);
-        Ok(Self {
-            schema: SchemaValidator::new(schema)?,
-            input_schema: if is_wrapped { wrap_in_object(converted) } else { converted },
-            is_wrapped,
-        })
+        let input_schema = match wrapper {
+            Some(wrapper) => wrap_in_object(converted, wrapper),
+            None => converted,
+        };
+        Ok(Self { schema: SchemaValidator::new(schema)?, input_schema, wrapper })
     }
 
     /// The JSON Schema of the tool's input: an object, in the draft that providers use.
@@ -47,8 +59,8 @@ impl ToolSchema {
 
     /// The tool's input for this data.
     pub fn to_input(&self, data: &RawValue) -> Box<RawValue> {
-        let wrapped = || RawValue::from_string(format!("{{\"{WRAPPER}\":{data}}}")).ok();
-        self.is_wrapped.then(wrapped).flatten().unwrap_or_else(|| data.to_owned())
+        let wrapped = |wrapper| RawValue::from_string(format!("{{\"{wrapper}\":{data}}}")).ok();
+        self.wrapper.and_then(wrapped).unwrap_or_else(|| data.to_owned())
     }
 
     /// Takes the data out of a tool's input without validation.
@@ -57,12 +69,14 @@ impl ToolSchema {
     /// A message for the model: the input isn't JSON, or has no data.
     pub fn parse_data(&self, input: &RawValue) -> Result<Value, String> {
         let input: Value = serde_json::from_str(input.get()).map_err(|error| format!("this isn't JSON: {error}"))?;
-        match (self.is_wrapped, input) {
-            (false, data) => Ok(data),
-            (true, Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(WRAPPER) => {
-                Ok(fields.shift_remove(WRAPPER).unwrap_or_default())
+        match (self.wrapper, input) {
+            (None, data) => Ok(data),
+            (Some(wrapper), Value::Object(mut fields)) if fields.len() == 1 && fields.contains_key(wrapper) => {
+                Ok(fields.shift_remove(wrapper).unwrap_or_default())
             }
-            (true, _) => Err(format!("expected an object with only the property `{WRAPPER}`, which holds the data")),
+            (Some(wrapper), _) => {
+                Err(format!("expected an object with only the property `{wrapper}`, which holds the data"))
+            }
         }
     }
 
@@ -73,8 +87,8 @@ impl ToolSchema {
     pub fn read_validated(&self, input: &RawValue) -> Result<Value, String> {
         let data = self.parse_data(input)?;
         let (violations, more) = self.schema.violations(&data, MAX_VIOLATIONS);
-        let above = if self.is_wrapped { "/result" } else { "" };
-        if violations.is_empty() { Ok(data) } else { Err(violations_message(violations, more, above)) }
+        let above = self.wrapper.map(|wrapper| format!("/{wrapper}")).unwrap_or_default();
+        if violations.is_empty() { Ok(data) } else { Err(violations_message(violations, more, &above)) }
     }
 }
 
@@ -108,7 +122,7 @@ fn is_plain_object(schema: &Value) -> bool {
 }
 
 /// The schema of an object that holds the data in one property.
-fn wrap_in_object(mut schema: Value) -> Value {
+fn wrap_in_object(mut schema: Value, wrapper: &str) -> Value {
     let mut held = Map::new();
     if let Value::Object(fields) = &mut schema {
         for keyword in ["$defs", "definitions"] {
@@ -117,8 +131,8 @@ fn wrap_in_object(mut schema: Value) -> Value {
     }
     let mut whole = json!({
         "type": "object",
-        "properties": { WRAPPER: schema },
-        "required": [WRAPPER],
+        "properties": { wrapper: schema },
+        "required": [wrapper],
         "additionalProperties": false,
     });
     if let Value::Object(whole) = &mut whole {
@@ -128,7 +142,7 @@ fn wrap_in_object(mut schema: Value) -> Value {
         let Some(Value::String(reference)) = schema.get_mut("$ref") else { return };
         let is_held = |pointer: &&str| pointer.starts_with("/$defs/") || pointer.starts_with("/definitions/");
         if let Some(pointer) = reference.strip_prefix('#').filter(|pointer| !is_held(pointer)) {
-            *reference = format!("#/properties/{WRAPPER}{pointer}");
+            *reference = format!("#/properties/{wrapper}{pointer}");
         }
     });
     whole

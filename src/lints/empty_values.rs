@@ -38,6 +38,8 @@ fn empty_keys(mapping: &Node, findings: &mut Vec<Diagnostic>) {
             let options =
                 value.items().flat_map(|entry| entry.entries().map(|(_, options)| options).collect::<Vec<_>>());
             options.for_each(|options| empty_keys(&options, findings));
+        } else if name == "initial" && mapping.path() == ["state"] {
+            // It is data, in which a null is a value.
         } else {
             empty_keys(&value, findings);
             if LISTS_OF_MAPPINGS.contains(&name) {

@@ -337,7 +337,6 @@ const KEYS: &[ForeignNames] = &[
             "sessions",
             "persistsession",
             "freshcontext",
-            "state",
             "checkpoint",
             "checkpointer",
             "cache",

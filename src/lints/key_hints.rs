@@ -80,6 +80,7 @@ fn form_of(path: &[&str]) -> Option<(NodeKind<'static>, &'static str)> {
         ["checks"] => list("checks: [{ name: TEXT, run: COMMAND }]"),
         ["checks", ""] => mapping("{ name: TEXT, run: COMMAND }"),
         ["before"] => list("before: [{ name: NAME, run: COMMAND }]"),
+        ["state"] => mapping("state: { schema: { type: object }, initial: {} }"),
         ["before", ""] => mapping("{ name: NAME, run: COMMAND }"),
         ["result"] | ["subagents", _, "returns"] => mapping(SCHEMA),
         ["mcp"] => mapping("mcp: { NAME: { command: [PROGRAM, ARGUMENT] } }"),

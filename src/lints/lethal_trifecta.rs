@@ -16,7 +16,13 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let input = job.inputs().find(|(_, input)| input.is_untrusted()).map(|(name, _)| (name, "input"));
     let is_used = |step: &&BeforeStep| !step.is_trusted() && subject.prompts.templates.uses_step(&step.name.value);
     let step = || job.before.iter().find(is_used).map(|step| (&step.name, "step"));
-    let Some((untrusted, kind)) = input.or_else(step) else { return };
+    let named = input.or_else(step).map(|(name, kind)| (name.value.clone(), name.place(), kind));
+    // Strangers can have written what an earlier run has kept.
+    let state = || {
+        let declared = subject.root.get("state").filter(|_| subject.prompts.templates.uses_state())?;
+        Some(("state".to_owned(), declared.place(), "state"))
+    };
+    let Some((untrusted, untrusted_place, kind)) = named.or_else(state) else { return };
     let tools = || job.agents().flat_map(|agent| agent.tools);
     let network = subject.root.get("network").filter(|_| job.network == Network::Open);
     let by_command = network.zip(tools().find_map(unrestricted_bash)).map(|(network, (place, what))| {
@@ -32,12 +38,15 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         Some((server, (super::tools::name_place(reader), "can read the files of the workspace"), help))
     };
     let Some((way_out, (place, what), help)) = by_command.or_else(by_server) else { return };
-    let author = if kind == "step" { "of what the step prints" } else { "of the input" };
-    let message =
-        format!("the author {author} `{}` can trick an agent into sending out what it can read", untrusted.value);
+    let author = match kind {
+        "step" => "of what the step prints",
+        "state" => "of texts that earlier runs have kept in",
+        _ => "of the input",
+    };
+    let message = format!("the author {author} `{untrusted}` can trick an agent into sending out what it can read");
     findings.push(
         Diagnostic::warning("lethal-trifecta", way_out, message)
-            .label(untrusted.place(), "text from untrusted authors")
+            .label(untrusted_place, "text from untrusted authors")
             .label(place, what)
             .help(help),
     );

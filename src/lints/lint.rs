@@ -12,7 +12,7 @@ use crate::providers::user_servers::UserServers;
 use crate::template::JobDir;
 use crate::yaml::Node;
 
-use super::valid_job::Prompts;
+use super::valid_job::{Prompts, Schemas};
 
 /// A check of a job.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub struct LintContext<'a> {
     pub folder: Option<&'a JobDir>,
     /// Its prompts and other templates, read and checked.
     pub prompts: &'a Prompts,
+    /// Its schemas, as far as they are valid.
+    pub schemas: &'a Schemas,
     /// Its context files and skills; empty if there is no workspace to read them in.
     pub files: &'a AgentFiles,
     /// The findings of reading the file.

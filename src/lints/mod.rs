@@ -30,6 +30,7 @@ mod ranges;
 mod script;
 mod shell_syntax;
 mod skill_tools;
+mod state;
 mod suppressions;
 mod tool_aliases;
 mod tool_servers;
@@ -86,6 +87,7 @@ pub static LINTS: &[Lint] = &[
     untrusted_job::LINT,
     checks::LINT,
     before_steps::LINT,
+    state::LINT,
     context_window::LINT,
     shell_syntax::LINT,
     not_templates::LINT,
@@ -184,6 +186,7 @@ pub fn check_in(
         job: &job,
         folder,
         prompts: &prompts,
+        schemas: &schemas,
         files: &files,
         reported: &findings,
         is_complete: holes.is_empty(),

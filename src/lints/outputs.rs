@@ -9,6 +9,7 @@ use crate::job::{
 use crate::json_schema::named_input;
 use crate::outputs::{KINDS, KindName, is_forge_token};
 use crate::tools::TOOLS;
+use crate::tools::set_state::SetState;
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::yaml::Spanned;
@@ -18,9 +19,6 @@ use super::{Lint, LintContext, join_names, listed_twice};
 /// Checks what a job may propose outside.
 pub(super) const LINT: Lint =
     Lint { rules: &[rule!(Error "bad-output"), rule!(Error "unknown-output"), rule!(Warning "unused-output")], check };
-
-/// The name of the tool that replaces the value of `state`.
-const SET_STATE: &str = "set_state";
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
@@ -75,7 +73,7 @@ fn templates(job: &Job) -> Vec<(&str, SourceSpan)> {
 }
 
 fn check_name(name: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
-    let others = [SubmitResult::NAME, SkillTool::NAME, SET_STATE, NOTHING_TO_DO];
+    let others = [SubmitResult::NAME, SkillTool::NAME, SetState::NAME, NOTHING_TO_DO];
     let is_tool = TOOLS.iter().map(|tool| tool.name).chain(others).any(|tool| tool == name.value);
     if !is_output_name(&name.value) {
         findings.push(bad(name.place(), format!("`{}` isn't a name of an output", name.value)).help(OUTPUT_NAME_FORM));

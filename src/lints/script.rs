@@ -6,6 +6,7 @@ use crate::diagnostic::{Diagnostic, Source, suggest_certain_name, suggest_name};
 use crate::job::{GENERAL_SUBAGENT, Job, SERVER_SEPARATOR, ServerEntry, allows_model_name};
 use crate::providers::replay::{CallSite, Script};
 use crate::tools::TOOLS;
+use crate::tools::set_state::SetState;
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::Task;
@@ -106,6 +107,7 @@ impl AgentTools<'_> {
 
 /// The tools of an agent, by its id; `None` if they aren't known.
 fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<AgentTools<'a>> {
+    let has_state = agent == PARENT && job.state.is_some();
     let (entries, has_result, skills) = match agent {
         PARENT => (&job.parent.tools, job.result.is_some(), &job.parent.skills),
         _ => {
@@ -118,7 +120,11 @@ fn agent_tools<'a>(agent: &str, job: &'a Job) -> Option<AgentTools<'a>> {
     let builtin = entries.value.iter().filter(|entry| entry.value.server().is_none());
     let names: Vec<&str> = builtin.map(|entry| entry.value.name()).collect();
     let is_known = names.iter().all(|name| TOOLS.iter().any(|tool| tool.name == *name));
-    let of_keys = [has_skills.then_some(SkillTool::NAME), has_result.then_some(SubmitResult::NAME)];
+    let of_keys = [
+        has_skills.then_some(SkillTool::NAME),
+        has_result.then_some(SubmitResult::NAME),
+        has_state.then_some(SetState::NAME),
+    ];
     let names = names.into_iter().chain(of_keys.into_iter().flatten()).collect();
     is_known.then_some(AgentTools { names, servers })
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest, suggest_name};
 use crate::job::{Agent, Job, ToolEntry};
+use crate::tools::set_state::SetState;
 use crate::tools::skill::SkillTool;
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::{self, Builtin, TOOLS, starts_commands};
@@ -129,6 +130,14 @@ impl ToolList<'_> {
             let asked = if self.is_parent { "`result`" } else { "`returns`" };
             return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))
                 .help(format!("it is added by {asked}; remove it"));
+        }
+        if name == SetState::NAME && rule.is_none() {
+            let finding = Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"));
+            return finding.help(if self.is_parent {
+                "it is added by `state`; remove it"
+            } else {
+                "only the parent has it; remove it"
+            });
         }
         if name == SkillTool::NAME && rule.is_none() && !subagents().any(|subagent| subagent == name) {
             return Diagnostic::error("unknown-tool", name_place(entry), format!("`{name}` can't be in `tools`"))

@@ -45,6 +45,9 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let step = &step.name;
         refuse(step.place(), format!("an untrusted job can't have the step `{}` before the agent", step.value));
     }
+    if let Some(state) = subject.root.get("state").filter(|_| job.state.is_some()) {
+        refuse(state.place(), "an untrusted job can't keep a state".to_owned());
+    }
     for check in &job.checks {
         let check = &check.name;
         refuse(check.place(), format!("an untrusted job can't have the check `{}`", check.value));

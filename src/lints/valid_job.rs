@@ -153,7 +153,7 @@ fn load_prompt(loader: &mut Loader<'_>, prompt: &Spanned<PromptText>, role: Text
 /// The variables of templates. They are taken from the YAML, so that an error in an input's declaration isn't reported
 /// again wherever the input is used.
 fn template_variables(job: &Job, root: &Node) -> TemplateVariables {
-    let mut names = TemplateVariables::default();
+    let mut names = TemplateVariables { has_state: root.get("state").is_some(), ..TemplateVariables::default() };
     if !job.before.is_empty() {
         let steps = job.before.iter().map(|step| &step.name);
         names.before =
@@ -202,6 +202,8 @@ pub struct Schemas {
     pub outputs: IndexMap<String, Value>,
     /// The schemas of the steps before the agent, by name.
     pub before: IndexMap<String, Value>,
+    /// The schema of the state.
+    pub state: Option<Value>,
     /// The paths of their files from the job's folder.
     pub files: Vec<String>,
     /// The contents of their files.
@@ -231,12 +233,14 @@ impl Schemas {
         let before =
             job.before.iter().filter_map(|step| Some((step.name.value.clone(), reader.read(step.schema.as_ref()?)?)));
         let before = before.collect();
+        let state = job.state.as_ref().and_then(|state| reader.read(&state.value.schema));
         findings.append(&mut reader.findings);
         Self {
             result,
             returns,
             outputs,
             before,
+            state,
             files: reader.paths(),
             read: reader.read_files(),
             sources: reader.sources,
@@ -246,6 +250,6 @@ impl Schemas {
     /// The inputs that their enums take values from.
     pub(super) fn used_inputs(&self) -> impl Iterator<Item = String> {
         let agents = self.result.iter().chain(self.returns.values());
-        agents.chain(self.outputs.values()).chain(self.before.values()).flat_map(enum_inputs)
+        agents.chain(self.outputs.values()).chain(self.before.values()).chain(&self.state).flat_map(enum_inputs)
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::git::Repository;
 use crate::isolation::Isolation;
 use crate::journal::RecordKey;
+use crate::lints::ValidJob;
 use crate::plan::{InputValues, Plan};
 use crate::run::{CheckedJob, Host, check_cost_limit, head_commit};
 use crate::text::pluralize;
@@ -40,6 +41,7 @@ impl MapPlan {
         job: &CheckedJob,
         host: &Host<'_>,
     ) -> Result<Self, Error> {
+        refuse_state(&job.job)?;
         options.check_retry(&rows)?;
         let folder = MapFolder::new(&job.job_dir, &options.name);
         let manifest = folder.read_manifest()?;
@@ -127,6 +129,20 @@ pub(super) fn without_submodules(which: &str) -> String {
         "git worktrees don't have the files of submodules and nested repositories ({which}), so the rows don't see them; with \
          --isolate copy, each row gets a copy of the whole folder",
     )
+}
+
+/// Refuses a job that keeps a state: its rows would run at the same time, and each replace what the others have kept.
+///
+/// # Errors
+/// It keeps one.
+pub fn refuse_state(job: &ValidJob) -> Result<(), Error> {
+    if job.job().state.is_none() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        "a map can't run a job with `state`: its rows run at the same time, and each would replace what the others have kept",
+        "Run the job alone with `legwork run`, or remove `state`: `map` itself remembers which rows have ended.",
+    ))
 }
 
 /// How the rows are kept apart: as before, as the user says, or as the job needs it.

@@ -30,7 +30,7 @@ pub use self::gather::{GatherError, gather};
 pub use self::limits::WholeMapLimits;
 pub use self::manifest::{MAP_FORMAT, MapFolder, MapManifest, RowIds};
 pub use self::map_options::MapOptions;
-pub use self::map_plan::MapPlan;
+pub use self::map_plan::{MapPlan, refuse_state};
 pub use self::map_run::{MapEnded, MapRest};
 pub use self::observer::{EndedRow, MapObserver, MapStart};
 pub use self::results::Results;

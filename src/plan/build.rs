@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::resolve_inputs::{self, ResolvedInputs};
 use super::{
-    FORMAT, FallbackModel, InputValues, LateTemplates, Plan, PlannedAgent, PlannedCheck, PlannedLimits, PlannedStep,
-    SecretInputs, checks, default_prompts, outputs, steps,
+    FORMAT, FallbackModel, InputValues, LateTemplates, Plan, PlannedAgent, PlannedCheck, PlannedLimits, PlannedState,
+    PlannedStep, SecretInputs, checks, default_prompts, outputs, steps,
 };
 use crate::diagnostic::Diagnostic;
 use crate::job::{
@@ -66,6 +66,7 @@ impl Plan {
         let mut parent = builder.parent();
         let mut subagents = builder.subagents(parent.as_ref());
         let before = builder.steps();
+        let state = builder.state();
         let mut late = LateTemplates { date: context.run_date.clone(), ..LateTemplates::default() };
         builder.late_templates(&mut late);
         let checks = builder.checks(&mut late);
@@ -101,6 +102,7 @@ impl Plan {
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
                     allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
                     outputs,
+                    state,
                     before,
                     late,
                     checks,
@@ -224,6 +226,15 @@ impl PlanBuilder<'_> {
         planned
     }
 
+    /// The value that is kept between runs.
+    fn state(&mut self) -> Option<PlannedState> {
+        let valid = self.valid;
+        let declared = &valid.job().state.as_ref()?.value;
+        let schema = self.schema(valid.schemas().state.as_ref(), Some(&declared.schema))?;
+        let initial = declared.initial.as_ref().map(Node::to_json).unwrap_or_default();
+        Some(PlannedState { schema, initial, max_bytes: declared.max_bytes() })
+    }
+
     fn parent(&mut self) -> Option<PlannedAgent> {
         let prompt = self.valid.prompts().prompt.as_ref().and_then(|prompt| self.render_prompt(prompt));
         if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
@@ -295,12 +306,13 @@ impl PlanBuilder<'_> {
             allow: entry.allow.value.iter().map(|tool| tool.value.clone()).collect(),
         });
         let mcp: Vec<ServerGrant> = granted.filter(|grant| !grant.allow.is_empty()).collect();
+        let sets_state = declared.name.is_none() && self.job().state.is_some();
         let has_tools = !tools.is_empty() || !mcp.is_empty() || !outputs.is_empty();
         let workspace = &self.context.workspace;
         let access = declared.workspace.map_or(SubagentWorkspace::Shared, |access| access.value);
         let system = match (system, declared.name) {
             (Some(system), _) => self.render(system)?,
-            (None, None) => default_prompts::parent_prompt(workspace, &tools, has_tools, returns.is_some()),
+            (None, None) => default_prompts::parent_prompt(workspace, &tools, has_tools, returns.is_some(), sets_state),
             (None, Some(_)) => default_prompts::subagent_prompt(workspace, has_tools, returns.is_some(), access),
         };
         let job = self.valid.job();

@@ -24,7 +24,12 @@ impl Plan {
 
     /// Whether the run must have started before all of its prompt and conditions are known.
     pub fn has_late_values(&self) -> bool {
-        !self.before.is_empty() || !self.late.is_empty()
+        !self.before.is_empty() || !self.late.is_empty() || self.state.is_some()
+    }
+
+    /// Whether the run may end before its agent starts, because a step fails or there is nothing to do.
+    pub fn may_not_start(&self) -> bool {
+        !self.before.is_empty() || self.skip_if().is_some()
     }
 
     /// The prompt of a run with these values.

@@ -39,6 +39,7 @@ use crate::outputs::{Outputs, Proposals};
 use crate::providers::Model;
 use crate::redaction::Redactor;
 use crate::tools::output::{NothingToDo, OutputTool};
+use crate::tools::set_state::SetState;
 use crate::tools::skill::{SkillText, SkillTool};
 use crate::tools::submit_result::SubmitResult;
 use crate::tools::task::{Task, TaskInput};
@@ -115,6 +116,9 @@ pub struct Plan {
     /// What agents may propose to do outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<Outputs>,
+    /// The value that is kept between runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PlannedState>,
     /// Commands that run before the agent, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<PlannedStep>,
@@ -179,7 +183,8 @@ impl Plan {
         let is_its_result = planned.returns.is_some() && call.tool == SubmitResult::NAME;
         let is_skill = !planned.skills.is_empty() && call.tool == SkillTool::NAME;
         let is_output = planned.outputs.contains(&call.tool);
-        !is_granted && !is_its_result && !is_skill && !is_output && !is_of_server()
+        let sets_state = self.has_set_state(planned) && call.tool == SetState::NAME;
+        !is_granted && !is_its_result && !sets_state && !is_skill && !is_output && !is_of_server()
     }
 
     /// Whether an agent has a tool of a server. If the tools of the server aren't known, it has all that it lists.
@@ -308,6 +313,21 @@ impl Plan {
         agent.returns.as_ref().map(|schema| SubmitResult::new(schema, most)).transpose()
     }
 
+    /// Whether an agent has the tool that replaces the state: the parent, if the job keeps one.
+    pub fn has_set_state(&self, agent: &PlannedAgent) -> bool {
+        // Only the parent has a prompt.
+        self.state.is_some() && agent.prompt.is_some()
+    }
+
+    /// The tool with which an agent replaces the state; `None` for one that can't.
+    ///
+    /// # Errors
+    /// The schema is invalid. A plan that was made from a job has valid ones.
+    pub fn set_state(&self, agent: &PlannedAgent) -> Result<Option<SetState>, String> {
+        let state = self.state.as_ref().filter(|_| self.has_set_state(agent));
+        state.map(|state| SetState::new(&state.schema, state.max_bytes)).transpose()
+    }
+
     /// The tool with which an agent reads skills; `None` for an agent without skills.
     pub fn skill_tool(&self, agent: &PlannedAgent) -> Option<SkillTool> {
         let skills = self.files.skills_of(&agent.skills).map(|skill| SkillText {
@@ -340,8 +360,8 @@ impl Plan {
         Ok(tools)
     }
 
-    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill`, `submit_result` and
-    /// outputs.
+    /// The definitions of an agent's tools, in the order of the allowlist, then those of servers, `skill`, `submit_result`,
+    /// `set_state` and outputs.
     ///
     /// # Errors
     /// A tool is unknown, or has unknown options. A plan that was made from a job has neither.
@@ -357,6 +377,7 @@ impl Plan {
         tools.extend(self.server_tools(agent).into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.skill_tool(agent).map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
+        tools.extend(self.set_state(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         if let Some(outputs) = &self.outputs {
             let proposals = Arc::new(Proposals::new(Arc::new(outputs.clone()), None));
             tools.extend(self.output_tools(agent, "", &proposals)?);
@@ -386,6 +407,10 @@ impl Plan {
             hide(&mut definition.description);
             hide_json(&mut definition.input_schema);
         }
+        self.state.iter_mut().for_each(|state| {
+            hide_json(&mut state.schema);
+            hide_json(&mut state.initial);
+        });
         self.files.redact(mask);
         self.late.redact(mask);
         self.before.iter_mut().map(|step| &mut step.run).for_each(hide);
@@ -397,6 +422,17 @@ impl Plan {
     pub fn active_checks(&self) -> impl Iterator<Item = &PlannedCheck> {
         self.checks.iter().filter(|check| !check.skipped)
     }
+}
+
+/// The value that a job keeps between its runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedState {
+    /// JSON Schema of the value, with all references resolved within it.
+    pub schema: Value,
+    /// The value of the first run.
+    pub initial: Value,
+    /// The longest value as JSON, in bytes.
+    pub max_bytes: u64,
 }
 
 /// One agent.

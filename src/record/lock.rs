@@ -121,6 +121,16 @@ impl FolderLease {
         Err(Error::InUse { path: folder })
     }
 
+    /// The folder, open.
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        self.0.root.folder()
+    }
+
+    /// The folder's canonical path.
+    pub fn path(&self) -> &Path {
+        self.0.root.path()
+    }
+
     /// Checks that this process still has it.
     ///
     /// # Errors

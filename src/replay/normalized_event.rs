@@ -51,7 +51,8 @@ fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> 
             | Event::RequestInterrupted(_)
             | Event::RunFinished(_)
             | Event::WorkspaceChanged(_)
-            | Event::OutputsProposed(_) => continue,
+            | Event::OutputsProposed(_)
+            | Event::StateSet(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
                     resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);

@@ -36,7 +36,7 @@ pub(crate) mod uri;
 use self::comparison::Comparison;
 pub use self::display::DisplayOptions;
 pub(crate) use self::display::{LineWriter, to_json};
-pub use self::plan_text::PlanPreview;
+pub use self::plan_text::{PlanPreview, StatePreview};
 use self::run_table::RunTable;
 use crate::cases::TestReport;
 use crate::diagnostic::{Diagnostic, Rule};

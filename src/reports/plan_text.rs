@@ -21,10 +21,21 @@ pub struct PlanPreview<'a> {
     pub cost_bound: &'a CostBound,
     /// A short description of how tools would be confined.
     pub sandbox: &'a str,
+    /// The file of the state, if the job keeps one.
+    pub state: Option<StatePreview>,
     /// Whether to include the tool descriptions that the models get.
     pub verbose: bool,
     /// The reader's display.
     pub display: DisplayOptions,
+}
+
+/// The file of a job's state.
+#[derive(Debug)]
+pub struct StatePreview {
+    /// Its path, absolute.
+    pub path: String,
+    /// The size of the value as JSON, in bytes; `None` if there is no file yet.
+    pub size: Option<u64>,
 }
 
 /// Renders a plan: every agent with its prompts, tools and limits, then the limits and the maximum cost of the whole run.
@@ -80,6 +91,11 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     }
     if let Some(outputs) = &plan.outputs {
         page.outputs(plan, outputs);
+    }
+    if let Some(StatePreview { path, size }) = &preview.state {
+        let size = size.map_or("no file yet: the first value is `initial`".to_owned(), |size| pluralize(size, "byte"));
+        let max = plan.state.as_ref().map_or(0, |state| state.max_bytes);
+        page.field("", "state", &format!("{path} ({size}; at most {})", pluralize(max, "byte")));
     }
     page.field("", "sandbox", preview.sandbox);
     page.field("", "compaction", &serialized_name(&plan.compaction));
@@ -288,7 +304,8 @@ impl LineWriter {
     }
 
     fn tools(&mut self, agent: &PlannedAgent, preview: &PlanPreview<'_>) {
-        if agent.tools.is_empty() && agent.mcp.is_empty() && agent.outputs.is_empty() {
+        let sets_state = preview.plan.has_set_state(agent);
+        if agent.tools.is_empty() && agent.mcp.is_empty() && agent.outputs.is_empty() && !sets_state {
             self.field("  ", "tools", "none");
         }
         for (number, tool) in agent.tools.iter().enumerate() {
@@ -302,6 +319,9 @@ impl LineWriter {
         }
         if !agent.outputs.is_empty() {
             self.field("  ", "proposes", &agent.outputs.join(", "));
+        }
+        if sets_state {
+            self.field("  ", "keeps", "the state, with `set_state`");
         }
         let specs = if preview.verbose { preview.plan.tool_specs(agent).unwrap_or_default() } else { Vec::new() };
         for tool in specs {

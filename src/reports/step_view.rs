@@ -12,6 +12,10 @@ use crate::event::{
 use crate::message::StopReason;
 use crate::providers::Retry;
 
+/// The titles of the state at the start and at the end.
+const STATE_READ: &str = "State at the start";
+const STATE_SET: &str = "State for the next run";
+
 fn before_title(name: &str) -> String {
     format!("step {name}")
 }
@@ -77,6 +81,10 @@ impl<'a> StepView<'a> {
                 Self { block: (!value.shown.is_empty()).then_some(("", value)), ..Self::of_before(step) }
             }
             StepKind::Skipped(condition) => Self::of_skip(condition),
+            StepKind::StateRead(value) => Self { block: Some(("", value)), ..Self::new("state_read", STATE_READ, "") },
+            StepKind::StateSet(difference) => {
+                Self { block: Some(("", difference)), ..Self::new("state_set", STATE_SET, "") }
+            }
             StepKind::Note(text) => Self { block: Some(("", text)), ..Self::new("note", "legwork to the model", "") },
             StepKind::ModelChanged(event) => Self::of_model_change(event),
             StepKind::ResultsTruncated(event) => Self::of_truncation(event),
@@ -103,6 +111,7 @@ impl<'a> StepView<'a> {
             Event::BeforeStarted(started) => Self::new("before", before_title(&started.name), ""),
             Event::BeforeFinished(finished) => Self::of_before(finished),
             Event::RunSkipped(skipped) => Self::of_skip(&skipped.condition),
+            Event::StateSet(_) => Self::new("state_set", STATE_SET, ""),
             Event::Retrying(retrying) => Self::of_retry(&retrying.retry),
             Event::ReplyDiscarded(discarded) => Self::of_discarded_reply(&discarded.reason),
             Event::ModelChanged(event) => Self::of_model_change(event),

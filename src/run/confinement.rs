@@ -370,7 +370,7 @@ pub struct ConfinedTools {
 }
 
 impl ConfinedTools {
-    /// Opens the workspace for the tools of a run. They can neither change nor find what is protected; `kept` is protected, too.
+    /// Opens the workspace for the tools of a run. They can't change what is protected, and neither change nor find `kept`.
     ///
     /// # Errors
     /// The workspace can't be opened.
@@ -381,8 +381,9 @@ impl ConfinedTools {
         secrets: RunSecrets,
         servers: Option<Arc<dyn ToolServers>>,
     ) -> Result<ToolDeps, Error> {
-        let paths = self.protected.paths.iter().cloned().chain(kept).collect();
-        let opened = Workspace::open(workspace, paths, vec![self.records.clone()]);
+        let paths = self.protected.paths.iter().chain(&kept).cloned().collect();
+        let excluded = kept.into_iter().chain([self.records.clone()]).collect();
+        let opened = Workspace::open(workspace, paths, excluded);
         let opened = opened.map_err(|source| Error::Workspace { path: workspace.to_owned(), source })?;
         Ok(ToolDeps {
             workspace: Arc::new(opened.with_unprotected(&self.protected.allowed_changes.unprotected)),

@@ -48,7 +48,7 @@ pub fn connect<'a>(
             Error::Provider(ProviderError::new(ProviderErrorKind::Rejected, what).with_hint(hint))
         })?;
         let provider = match (entry.connect)(&with(model)?) {
-            Err(error) if plan.has_late_values() => Arc::new(Unavailable(error)) as Arc<dyn Provider>,
+            Err(error) if plan.may_not_start() => Arc::new(Unavailable(error)) as Arc<dyn Provider>,
             provider => provider.map_err(Error::Provider)?,
         };
         opened.insert(key, provider);

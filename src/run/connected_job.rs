@@ -67,6 +67,7 @@ impl ConnectedJob<'_> {
             given_steps: serde_json::Map::new(),
             given_files: None,
             event: self.checked.event.clone(),
+            state: None,
         };
         Ok(RunSetup { prepared, confinement, backends, observers: Vec::new() })
     }

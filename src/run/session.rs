@@ -19,6 +19,7 @@ use super::recording_sink::{RecordingSink, RunObserver};
 use super::run_error::{error_info, mark_record_failure};
 use super::secrets::RunSecrets;
 use super::signals::Signals;
+use super::state_file::StateSource;
 use super::tool_servers::{self, StartContext};
 use crate::agent::{
     Agent, FILES_VARIABLE, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState,
@@ -28,7 +29,7 @@ use crate::apply::check_patch;
 use crate::error::{Error, TakenOver};
 use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, Outcome, OutputsProposed, PARENT, Resumed, RunFinished, RunModel,
-    RunOptions, RunResult, RunStarted, Sink, WorkspaceChanged,
+    RunOptions, RunResult, RunStarted, Sink, StateSet, WorkspaceChanged,
 };
 use crate::git::{GitProgram, head_commit};
 use crate::job::Keep;
@@ -68,6 +69,8 @@ pub struct Prepared<'a> {
     pub given_files: Option<PathBuf>,
     /// The event that started a new run, which such steps find among the files.
     pub event: Option<Arc<[u8]>>,
+    /// The state, if the job keeps one.
+    pub state: Option<StateSource>,
 }
 
 /// The locked record of a run.
@@ -159,6 +162,7 @@ pub struct Session<'a> {
     servers: Option<Arc<Servers>>,
     own_workspaces: Option<Arc<OwnWorkspaces>>,
     steps: StepDeps,
+    state: Option<StateSource>,
     protected: Protected,
     /// How long the run has run, with the start of its tool servers.
     elapsed: Duration,
@@ -180,6 +184,7 @@ struct Running<'a> {
     sink: Arc<RecordingSink>,
     servers: Option<Arc<Servers>>,
     own_workspaces: Option<Arc<OwnWorkspaces>>,
+    state: Option<StateSource>,
     protected: Protected,
     changes: Option<BaselineTask>,
     past: Past,
@@ -230,7 +235,7 @@ impl<'a> Session<'a> {
         let written = record.write_source(&prepared).map_err(record_failed)?;
         let confined = confined.record_written(&written).map_err(record_failed)?;
         let opening = opening(&prepared, &record, &job_files, confined.sandbox.tier());
-        let Prepared { plan, mut secrets, given_steps, given_files, event, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, given_files, event, state, .. } = prepared;
         let files = (!plan.before.is_empty()).then(|| folder.join(FILES_FOLDER));
         if let Some(files) = &files {
             record.recorder.open_folder().create_dir(Path::new(FILES_FOLDER), 0o700).map_err(record_failed)?;
@@ -244,13 +249,15 @@ impl<'a> Session<'a> {
             secrets.environment = secrets.environment.with_variables([variable]);
         }
         let of_servers = servers.clone().map(|servers| servers as Arc<dyn ToolServers>);
-        let mut tools = confined.open(Path::new(&plan.workspace), Vec::new(), secrets, of_servers)?;
+        let lock = state.as_ref().and_then(StateSource::lock).map(Path::to_owned).into_iter().collect();
+        let mut tools = confined.open(Path::new(&plan.workspace), lock, secrets, of_servers)?;
         if let Some(files) = &files {
             tools.files =
                 Some(Arc::new(Workspace::open(files, vec![files.clone()], Vec::new()).map_err(record_failed)?));
         }
         let ConfinedTools { protected, records, confine_copy, confine_steps, .. } = confined;
-        let steps = StepDeps { confine: Some(confine_steps), files, given: given_steps };
+        let read = state.as_ref().map(StateSource::start).unwrap_or_default();
+        let steps = StepDeps { confine: Some(confine_steps), files, given: given_steps, state: read };
         let ProtectedPaths { allowed_changes: allowed, repositories, .. } = protected;
         let own_workspaces = plan.copies_workspace().then(|| {
             let (workspace, git) = (Arc::clone(&tools.workspace), backends.git.clone());
@@ -270,6 +277,7 @@ impl<'a> Session<'a> {
             servers,
             own_workspaces,
             steps,
+            state,
             protected,
             elapsed,
         })
@@ -336,7 +344,15 @@ impl<'a> Session<'a> {
             history: RunHistory { cursors, elapsed: self.elapsed, ..RunHistory::default() },
             ..deps
         });
-        if let Err(error) = record_opening(&sink, &run.deps.plan, self.opening).await {
+        let noted = match self.state.as_mut().and_then(StateSource::file) {
+            Some(file) => file.begin(&folder, &sink.recorder.run_id),
+            None => Ok(()),
+        };
+        let opened = match noted {
+            Ok(()) => record_opening(&sink, &run.deps.plan, self.opening).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = opened {
             // The scan must not write to the record while it is removed.
             if let Some(changes) = changes {
                 changes.skip().await;
@@ -349,9 +365,9 @@ impl<'a> Session<'a> {
             // The task begins when the parent waits for the first time, and the thread is the one that ends the record.
             tokio::spawn(async { tokio::task::spawn_blocking(html::compile_templates).await });
         }
-        let Self { backends, servers, own_workspaces, protected, elapsed, .. } = self;
+        let Self { backends, servers, own_workspaces, state, protected, elapsed, .. } = self;
         let begun = RunningInstant::now();
-        Ok(Running { backends, run, sink, servers, own_workspaces, protected, changes, past, elapsed, begun })
+        Ok(Running { backends, run, sink, servers, own_workspaces, state, protected, changes, past, elapsed, begun })
     }
 }
 
@@ -391,7 +407,7 @@ impl Running<'_> {
 
     /// Records how the run ends, and writes the files of its record that are made at the end.
     async fn finish(self, end: End) -> Result<Ended, Error> {
-        let Self { backends, run, sink, own_workspaces, past, changes, .. } = self;
+        let Self { backends, run, sink, own_workspaces, mut state, past, changes, .. } = self;
         let End { outcome, error, planted } = end;
         let (plan, recorder) = (&run.deps.plan, &sink.recorder);
         let is_final = |outcome: Outcome| !(outcome.can_be_resumed() || outcome.is_a_limit());
@@ -423,11 +439,30 @@ impl Running<'_> {
             }
             let _ = sink.record(PARENT, OutputsProposed { accepted }.into());
         }
+        let mut file = state.as_mut().and_then(StateSource::file);
+        let set = run.states().filter(|_| outcome == Outcome::Completed).and_then(|(before, set)| Some((before, set?)));
+        if let Some((before, value)) = &set {
+            let _ = sink.record(PARENT, StateSet::new(before, value).into());
+            file.iter_mut().for_each(|file| file.set_pending());
+        }
         let exit_code = outcome.exit_code(backends.signals.first());
         let last_line = sink.record(PARENT, RunFinished { outcome, exit_code, error }.into());
         let folder = &recorder.folder;
         let unknown = || broken(folder, io::Error::other("the journal doesn't say how the run ended"));
         let mut result = sink.state().model.result().ok_or_else(unknown)?;
+        let last_line = match (last_line, &set) {
+            // The state of a run must not be saved before it is certain that it has completed.
+            (Ok(()), Some(_)) => sink.flush(PARENT).await,
+            (last_line, _) => last_line,
+        };
+        match (&last_line, &set, &mut file) {
+            (Ok(()), Some((_, value)), Some(file)) if result.outcome == Outcome::Completed => {
+                let saved = recorder.faults.operation().and_then(|()| file.save(value, &recorder.faults));
+                saved.map_err(|source| file.not_saved(folder, source))?;
+            }
+            (_, _, Some(file)) => file.unset_pending(),
+            _ => {}
+        }
         // If the journal failed earlier, that is already reported.
         if let Err(failure) = last_line
             && result.outcome != Outcome::EnvironmentFailed

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::confinement::{ConfinedTools, RecordAccess};
 use super::recording_sink::RunObserver;
 use super::session::{Backends, Prepared, RunSetup};
+use super::state_file::StateSource;
 use crate::agent::{FILES_VARIABLE, RunAbort, RunDeps, RunState, StepDeps, write_event};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Sink};
@@ -34,7 +35,8 @@ impl RunSetup<'_> {
     /// The sandbox can't be used here, or the folder can't be created.
     pub async fn execute_steps(self, run_id: &str, folder: &Path) -> Result<Result<StepsRun, RunAbort>, Error> {
         let Self { prepared, confinement, backends, observers } = self;
-        let Prepared { plan, mut secrets, given_steps, event, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, event, state, .. } = prepared;
+        let state = state.as_ref().map(StateSource::start).unwrap_or_default();
         let Backends { host, signals, .. } = backends;
         let files = folder.join(FILES_FOLDER);
         match std::fs::create_dir(&files) {
@@ -55,7 +57,7 @@ impl RunSetup<'_> {
         let sink = Arc::new(Shown { observers, clock: host.clock });
         let run = RunState::new(RunDeps {
             clock: host.clock,
-            steps: StepDeps { confine: Some(confine_steps), files: Some(files), given: given_steps },
+            steps: StepDeps { confine: Some(confine_steps), files: Some(files), given: given_steps, state },
             stop: signals.stop.child_token(),
             ..RunDeps::new(run_id.to_owned(), plan, BTreeMap::new(), tools, sink)
         });

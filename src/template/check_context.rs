@@ -33,6 +33,8 @@ pub(super) struct CheckContext<'a> {
     pub(super) uses_late: bool,
     /// The steps before the agent that texts use; `None` if they use `before` as a whole.
     pub(super) used_steps: Option<BTreeSet<String>>,
+    /// Whether the state is used.
+    pub(super) uses_state: bool,
     /// An input that untrusted users can write and that templates can use.
     pub(super) untrusted: Option<&'a str>,
     declared: HashMap<&'a str, DeclaredInput>,
@@ -58,6 +60,7 @@ impl<'a> CheckContext<'a> {
             found: 0,
             uses_late: false,
             used_steps: Some(BTreeSet::new()),
+            uses_state: false,
             untrusted,
             declared,
         }

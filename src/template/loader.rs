@@ -106,6 +106,7 @@ impl<'a> Loader<'a> {
     pub fn finish(mut self) -> (Templates, Vec<Diagnostic>) {
         self.templates.used_inputs = self.context.used_inputs;
         self.templates.used_steps = self.context.used_steps;
+        self.templates.uses_state = self.context.uses_state;
         (self.templates, self.context.findings.finish())
     }
 

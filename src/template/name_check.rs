@@ -167,7 +167,7 @@ impl NameChecker {
     fn late(&mut self, cx: &mut CheckContext<'_>, root: &str, part: Option<&str>, range: Range<usize>) {
         cx.uses_late = true;
         match part {
-            _ if root != BEFORE => {}
+            _ if root != BEFORE => cx.uses_state = true,
             Some(part) => {
                 if let Some(steps) = &mut cx.used_steps {
                     steps.insert(part.to_owned());

@@ -62,6 +62,8 @@ pub struct Templates {
     pub(super) late: BTreeSet<String>,
     /// The steps before the agent that the texts use; `None` if they use `before` as a whole.
     pub(super) used_steps: Option<BTreeSet<String>>,
+    /// Whether the texts use the state.
+    pub(super) uses_state: bool,
     /// The files that each text includes itself.
     pub(super) includes: BTreeMap<String, BTreeSet<String>>,
     /// The names of texts with an error in them or in a file that they include.
@@ -101,6 +103,11 @@ impl Templates {
     /// Whether any text uses the output of a step before the agent.
     pub fn uses_step(&self, name: &str) -> bool {
         self.used_steps.as_ref().is_none_or(|steps| steps.contains(name))
+    }
+
+    /// Whether any text uses the state.
+    pub fn uses_state(&self) -> bool {
+        self.uses_state
     }
 
     /// Whether the text and the files that it includes have no errors.

@@ -48,8 +48,8 @@ impl OutputTool {
     }
 }
 
-/// A text that is published must not have a secret, not even a masked one.
-fn refuse_secrets(input: &RawValue, context: &ToolContext<'_>) -> Result<(), String> {
+/// What is published or kept must not have a secret, not even a masked one.
+pub(super) fn refuse_secrets(input: &RawValue, context: &ToolContext<'_>) -> Result<(), String> {
     match context.redactor.contains_secret(input.get()) || input.get().contains(MARKER_PREFIX) {
         true => Err("it contains the value of a secret: leave that out".to_owned()),
         false => Ok(()),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 
+use super::timed_validation::{TimedValidation, VALIDATION_TIMEOUT};
 use super::tool::{CallFuture, Tool, ToolContext};
 use crate::json_schema::ToolSchema;
 use crate::message::ToolError;
@@ -15,17 +15,13 @@ use crate::message::ToolError;
 const ACCEPTED: &str = "Accepted: the data is valid and is now the result. Continue if there is more to do, or finish. \
                         Submitting again replaces it.";
 
-/// How long the validation may take. It usually takes less than a millisecond.
-const VALIDATION_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The `submit_result` tool of one agent.
 #[derive(Debug)]
 pub struct SubmitResult {
     schema: Arc<ToolSchema>,
     /// The longest data as JSON, in characters.
     max_chars: Option<usize>,
-    /// Permits one validation at a time, because one that takes too long can't be stopped.
-    idle: Arc<Semaphore>,
+    validation: TimedValidation,
 }
 
 impl SubmitResult {
@@ -37,7 +33,7 @@ impl SubmitResult {
     /// # Errors
     /// If the schema is invalid.
     pub fn new(schema: &Value, max_chars: Option<usize>) -> Result<Self, String> {
-        Ok(Self { schema: Arc::new(ToolSchema::new(schema)?), max_chars, idle: Arc::new(Semaphore::new(1)) })
+        Ok(Self { schema: Arc::new(ToolSchema::new(schema)?), max_chars, validation: TimedValidation::default() })
     }
 
     /// The data of a submission that was accepted before.
@@ -68,24 +64,8 @@ impl SubmitResult {
 
     /// Validates an input on a thread, which is abandoned after the timeout.
     async fn check(&self, input: &RawValue, timeout: Duration) -> Result<(), ToolError> {
-        let idle = tokio::time::timeout(timeout, Arc::clone(&self.idle).acquire_owned());
-        let Ok(Ok(permit)) = idle.await else {
-            return Err(ToolError::new("Rejected. An earlier submission is still being validated."));
-        };
         let (schema, input, max_chars) = (Arc::clone(&self.schema), input.to_owned(), self.max_chars);
-        let work = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            validate(&schema, &input, max_chars)
-        });
-        match tokio::time::timeout(timeout, work).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(error)) => Err(ToolError(format!("Rejected. Internal error in the validation: {error}"))),
-            Err(_) => Err(ToolError(format!(
-                "Rejected. Validating the data took longer than {} seconds, because the schema is too complex for deeply nested \
-                 data. Submit data with less nesting.",
-                timeout.as_secs()
-            ))),
-        }
+        self.validation.run(timeout, move || validate(&schema, &input, max_chars)).await
     }
 }
 

@@ -84,6 +84,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "bad-output",
             "unknown-output",
             "unused-output",
+            "bad-state",
+            "unused-state",
             "missing-trigger",
             "task-in-subagent",
             "unknown-subagent",

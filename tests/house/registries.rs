@@ -11,10 +11,11 @@ const OPEN_SETS: [(&str, &str, &str); 4] = [
 ];
 
 /// Members that aren't in a table, each with a reason.
-const EXEMPT_MEMBERS: [(&str, &str); 6] = [
+const EXEMPT_MEMBERS: [(&str, &str); 7] = [
     ("server_tool", "tool servers list them; a job names the server"),
     ("skill", "agents with skills have it; no list of tools names it"),
     ("submit_result", "agents that return data have it; no list of tools names it"),
+    ("set_state", "the parent of a job with a state has it; no list of tools names it"),
     ("output", "agents have the outputs of the job; an entry `output` lists them"),
     ("file_tool", "the tools that work on files are values of its type"),
     ("transport", "the providers with one endpoint are values of its type"),

@@ -7,6 +7,7 @@ pub(crate) mod resume;
 pub(crate) mod run_failures;
 pub(crate) mod runs;
 pub(crate) mod signals;
+pub(crate) mod state;
 pub(crate) mod subagents;
 #[cfg(target_os = "linux")]
 pub(crate) mod suspensions;

@@ -27,6 +27,8 @@ struct Feature {
     serve: Option<fn(&Request) -> Answer>,
     /// What the transcript of a whole run contains.
     shows: &'static str,
+    /// Why a map refuses the job, if it does.
+    refused_by_map: Option<&'static str>,
 }
 
 const NOTHING: Feature = Feature {
@@ -38,6 +40,7 @@ const NOTHING: Feature = Feature {
     before: &[],
     serve: None,
     shows: "said",
+    refused_by_map: None,
 };
 
 /// A tool server that changes no file.
@@ -142,6 +145,15 @@ const FEATURES: &[Feature] = &[
         script: "parent:\n  - calls: [{ tool: comment, input: { body: First. } }]\n  - calls: [{ tool: comment, input: { body: Second. } }]\n  \
                  - text: done\n",
         shows: "accepted (2 of 2)",
+        ..NOTHING
+    },
+    Feature {
+        name: "state",
+        job: "state: { schema: { type: object, required: [n] }, initial: { n: 0 } }\n\
+              parent: { prompt: 'Go {{ inputs.n }}, {{ state.n is defined }}', tools: [todo] }\n",
+        script: "parent:\n  - calls: [{ tool: set_state, input: { value: { n: 1 } } }]\n  - text: done\n",
+        shows: "State for the next run",
+        refused_by_map: Some("a map can't run a job with `state`"),
         ..NOTHING
     },
     Feature {
@@ -391,13 +403,27 @@ fn test(bench: &Bench) {
     bench.program(&["test"]).run().assert_code(0);
 }
 
+/// The ways that run a map.
+const MAPS: [fn(&Bench); 5] = [map_again, kill_a_map, one_more_row, retry, gather];
+
+/// Uses a feature in one way. A map that refuses the job does so before its first row.
+fn use_in(way: fn(&Bench), bench: &Bench) {
+    match bench.feature.refused_by_map.filter(|_| MAPS.iter().any(|map| std::ptr::fn_addr_eq(*map, way))) {
+        None => way(bench),
+        Some(why) => {
+            bench.map().run().assert_code(2).assert_stderr_contains(why);
+            assert!(!bench.folder.exists("runs"));
+        }
+    }
+}
+
 /// Runs every feature in one way.
 fn assert_way(name: &str) {
     let (_, way) = WAYS.iter().find(|(known, _)| *known == name).unwrap();
     let failed: Vec<String> = FEATURES
         .iter()
         .filter_map(|feature| {
-            let run = std::panic::AssertUnwindSafe(|| way(&Bench::new(feature)));
+            let run = std::panic::AssertUnwindSafe(|| use_in(*way, &Bench::new(feature)));
             let panic = std::panic::catch_unwind(run).err()?;
             let why = panic.downcast_ref::<String>().cloned();
             let why = why.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();

@@ -86,7 +86,12 @@ impl LiveRun {
         self.used.apply(entry);
         match &entry.event {
             Event::Resumed(_) => self.agents.values_mut().for_each(|agent| agent.running_calls.clear()),
-            Event::RunStarted(_) | Event::RunFinished(_) | Event::WorkspaceChanged(_) | Event::OutputsProposed(_) => {}
+            Event::RunStarted(_)
+            | Event::RunFinished(_)
+            | Event::WorkspaceChanged(_)
+            | Event::OutputsProposed(_)
+            | Event::StateRead(_)
+            | Event::StateSet(_) => {}
             // The parent's journal has the end of a subagent, too.
             Event::AgentFinished(finished) if finished.id != entry.agent => {}
             _ => {

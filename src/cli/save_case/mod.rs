@@ -28,12 +28,13 @@ use crate::cases::{
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, RunResult};
 use crate::git::{self, is_worktree_root};
+use crate::job::STATE_FILE;
 use crate::lints::JobTrust;
 use crate::message::ToolCall;
 use crate::plan::Plan;
 use crate::redaction::Redactor;
 use crate::reports::test_text;
-use crate::run::{RunObserver, Signals};
+use crate::run::{RunObserver, Signals, StateFile, state_content};
 use crate::sync::IgnorePoison;
 use crate::{job, yaml};
 
@@ -50,7 +51,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(15);
 const SINGLE_FILE_TOOLS: [&str; 3] = [READ_FILE, "write_file", "edit_file"];
 const READ_FILE: &str = "read_file";
 /// Tools that need no file of the workspace, except for those of skills.
-const FILELESS_TOOLS: [&str; 4] = ["todo", "task", "skill", "submit_result"];
+const FILELESS_TOOLS: [&str; 5] = ["todo", "task", "skill", "submit_result", "set_state"];
 
 /// The files of the workspace that a run needs.
 struct NeededFiles {
@@ -144,6 +145,7 @@ impl CaseRecorder {
         job_file: &Path,
         workspace: &Path,
         out: &Path,
+        state: Option<&StateFile>,
         redactor: &Redactor,
         env: &CliEnv,
     ) -> Result<Self, Error> {
@@ -161,7 +163,9 @@ impl CaseRecorder {
         let variable = |name: &str| env.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = variable("HOME");
         let own_list = home.map(|home| git::own_ignore_file(&home, variable("XDG_CONFIG_HOME").as_deref()));
-        let copied = WorkspaceCopy::copy(workspace, &[out.to_owned(), tests_folder], own_list, redactor);
+        let state = state.into_iter().flat_map(StateFile::paths).map(Path::to_owned);
+        let excluded: Vec<PathBuf> = [out.to_owned(), tests_folder].into_iter().chain(state).collect();
+        let copied = WorkspaceCopy::copy(workspace, &excluded, own_list, redactor);
         let fixture = copied.map_err(Error::environment("the workspace can't be copied for --save-case"))?;
         Ok(Self {
             job_file: job_file.to_owned(),
@@ -263,6 +267,9 @@ impl CaseRecorder {
         if !plan.before.is_empty() {
             let values = Value::Object(self.replies.steps.lock().ignore_poison().clone());
             fs::write(at(BEFORE_FILE), yaml::to_yaml(&values))?;
+        }
+        if let Some(state) = &result.state {
+            fs::write(at(STATE_FILE), state_content(&plan.job, &state.before))?;
         }
         let calls = replies.values().flatten().flat_map(|recorded| recorded.reply.tool_calls());
         let needed = needed_files(plan, calls, &self.fixture);

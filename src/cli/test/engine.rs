@@ -14,9 +14,9 @@ use crate::cli::prepared_job::{JobArgs, PreparedJob};
 use crate::cli::progress::RunProgress;
 use crate::cli::sandbox_options::SandboxOptions;
 use crate::error::Error;
-use crate::event::{RunModel, RunResult};
+use crate::event::{RunModel, RunResult, StateRead};
 use crate::record::{Recorder, new_run_id};
-use crate::run::{OpenRecord, RunIdentity, Signals, run_date};
+use crate::run::{OpenRecord, RunIdentity, Signals, StateSource, run_date};
 
 /// The environment variables that each run gets. They include no keys and no variables of CI systems.
 const INHERITED_VARIABLES: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
@@ -100,6 +100,8 @@ impl OfflineEngine<'_> {
         let recorder = Recorder::create(&job.checked.out, &job.checked.job_dir, &run_id, record_key)?;
         let mut setup = job.set_up(plan, &recorder.folder, signals)?;
         setup.prepared.given_steps = case.before.clone();
+        let state = case.state.clone();
+        setup.prepared.state = state.map(|value| StateSource::Given(StateRead { value, sha256: None }));
         let (plan, signals) = (&setup.prepared.plan, &setup.backends.signals);
         let progress = RunProgress::start(env, false, plan, env.prices()?, None, signals);
         setup.observers.push(progress.observer());

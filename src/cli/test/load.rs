@@ -12,12 +12,15 @@ use crate::cases::{
 };
 use crate::cli::{read_files, replay_source};
 use crate::diagnostic::{Diagnostic, Severity, Source};
+use crate::error::Error;
+use crate::job::STATE_FILE;
 use crate::json_schema::SchemaValidator;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob};
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::replay::Script;
 use crate::redaction::is_secret_name;
+use crate::run::read_state;
 use crate::yaml::{self, Node};
 
 /// Loads cases. A job that several cases share is read once.
@@ -68,7 +71,9 @@ impl CaseLoader {
         let inputs = Some(folder.join(INPUTS_FILE)).filter(|path| path.exists());
         let secrets = job.as_ref().and_then(|job| self.check_inputs(job, inputs.as_deref()));
         let before = job.as_ref().and_then(|job| self.load_steps(job, folder));
+        let state = job.as_ref().and_then(|job| self.load_state(job, folder));
         let (job, expect, (replies, script), secrets, before) = (job?, expect?, replies?, secrets?, before?);
+        let state = state?;
         Some(Case {
             name: found.name(),
             folder: folder.clone(),
@@ -80,6 +85,7 @@ impl CaseLoader {
             inputs,
             event: Some(folder.join(EVENT_FILE)).filter(|path| path.exists()),
             before,
+            state,
             missing_secrets: secrets,
             env: job
                 .job()
@@ -194,6 +200,37 @@ impl CaseLoader {
         let is_complete = wrong.is_empty();
         self.findings.extend(wrong);
         is_complete.then_some(values)
+    }
+
+    /// The state with which the run begins, if the job keeps one.
+    fn load_state(&mut self, job: &ValidJob, folder: &Path) -> Option<Option<Value>> {
+        let path = folder.join(STATE_FILE);
+        let shown = PathBuf::from(self.display_path(&path));
+        let mut wrong = |why: &str, help: &str| {
+            self.findings.push(read_files::unreadable_file(&shown, why).help(help));
+            None
+        };
+        let Some(declared) = job.job().state.as_ref().map(|state| &state.value) else {
+            return match path.exists() {
+                true => wrong("the job keeps no state", "remove it"),
+                false => Some(None),
+            };
+        };
+        let value = match read_state(&path, job.name(), declared.max_bytes()) {
+            Ok(Some(read)) => read.value,
+            Ok(None) => return Some(Some(declared.initial.as_ref().map(Node::to_json).unwrap_or_default())),
+            Err(Error::StateFile { why, hint, .. }) => return wrong(&why, &hint),
+            Err(error) => return wrong(&error.to_string(), "write `{ \"format\": 1, \"job\": NAME, \"value\": ... }`"),
+        };
+        let validator = job.schemas().state.as_ref().and_then(|schema| SchemaValidator::new(schema).ok());
+        let violations = validator.map(|schema| schema.violations(&value, 1).0).unwrap_or_default();
+        match violations.first() {
+            Some(violation) => {
+                let why = format!("the value doesn't fit the schema of the state: {violation}");
+                wrong(&why, "change it to what an earlier run can have left")
+            }
+            None => Some(Some(value)),
+        }
     }
 
     /// Checks the inputs against the job. Returns the names of secret inputs without a value.

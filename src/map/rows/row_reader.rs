@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::diagnostic::{Diagnostic, OmittedFindings, Source, SourceSpan, suggest_name};
-use crate::job::Job;
+use crate::job::{Job, STATE_FILE};
 use crate::plan::{Cell, CellValue, Row};
 
 /// How many rows a file may have.
@@ -397,6 +397,9 @@ pub fn name_mistake(noun: &str, id: &str) -> Option<String> {
         _ if id.contains(['/', '\\']) => Some(format!("the {noun} `{id}` is a path")),
         _ if id.eq_ignore_ascii_case("latest") => {
             Some(format!("the {noun} can't be `{id}`, which is the name of the newest run"))
+        }
+        _ if noun != "id" && id.eq_ignore_ascii_case(STATE_FILE) => {
+            Some(format!("the {noun} can't be `{id}`, which is the file of the job's state"))
         }
         // The folder of the job would look like that of a map.
         _ if noun != "id" && ["map.json", "rows"].iter().any(|taken| id.eq_ignore_ascii_case(taken)) => {

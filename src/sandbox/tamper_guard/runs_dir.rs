@@ -19,10 +19,13 @@ use super::super::tamper_error::TamperError;
 use super::dir_fd::{Listing, is_held, is_locked, kind, list, list_path, open_dir, open_parent};
 use super::rollback::{remove_all, rename_aside};
 use crate::isolation::WORKSPACES_FOLDER;
+use crate::job::STATE_FILE;
 use crate::workspace::open_beneath::{FileId, file_id};
 
 /// The link to the newest run of a job.
 const LATEST: &str = "latest";
+/// The beginning of the names of files that aren't complete yet.
+const TEMP_PREFIX: &[u8] = b".tmp-legwork-";
 /// Added to the name of something that no run made.
 const QUARANTINE_SUFFIX: &str = ".not-a-record";
 /// The files of its record that a run writes while commands may run; it writes the others after the last command.
@@ -214,12 +217,13 @@ impl WatchedJobDir {
     }
 
     fn check(&self, folder: &OwnedFd, listing: &Listing, path: &Path, check: &mut RunsCheck<'_>) {
-        for name in self.entries.iter().filter(|name| !contains(listing, name)) {
+        for name in self.entries.iter().filter(|name| !contains(listing, name) && !is_of_state(name)) {
             if *name != LATEST && !name.as_bytes().starts_with(b".latest-") {
                 check.lost(path.join(name));
             }
         }
-        for (name, kind) in listing.iter().filter(|(name, _)| *name != LATEST && !self.entries.contains(name)) {
+        let is_watched = |name: &OsString| *name != LATEST && !is_of_state(name);
+        for (name, kind) in listing.iter().filter(|(name, _)| is_watched(name) && !self.entries.contains(name)) {
             // A link that is about to become `latest` has the name of the run that makes it.
             let run = name.as_bytes().strip_prefix(b".latest-").map_or(name.as_os_str(), OsStr::from_bytes);
             let is_another_run =
@@ -241,6 +245,15 @@ impl WatchedJobDir {
             }
         }
     }
+}
+
+/// Whether a name in the folder of a job is that of the job's state, of its lock, or of a file that is about to become the state:
+/// runs of other jobs write them at any time. The state of this run's own job is protected like any file.
+fn is_of_state(name: &OsStr) -> bool {
+    let lock = name.as_bytes().strip_prefix(b".").and_then(|name| name.strip_suffix(b".lock"));
+    lock.is_some_and(|name| name == STATE_FILE.as_bytes())
+        || name == STATE_FILE
+        || name.as_bytes().starts_with(TEMP_PREFIX)
 }
 
 fn contains(listing: &Listing, name: &OsStr) -> bool {

@@ -96,6 +96,17 @@ fn run_with_steps_and_outputs() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run that replaces the state of its job.
+fn run_with_state() -> Vec<Value> {
+    let folder = folder_with("parent: { prompt: 'Go {{ state }}.', tools: [] }\nstate: { schema: {}, initial: [1] }\n");
+    let server = Server::with(
+        Checks::All,
+        ScriptedAgents::of([Answer::calls(&[("set_state", json!({ "value": [2] }))]), Answer::text("Done.")]),
+    );
+    folder.legwork(&["run", "job.yaml"]).anthropic(&server).run().assert_code(0);
+    all_lines(&folder)
+}
+
 /// A run without anything to do.
 fn skipped_run() -> Vec<Value> {
     let folder = folder_with(
@@ -173,6 +184,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         run_at_limit(),
         run_with_checks(),
         run_with_steps_and_outputs(),
+        run_with_state(),
         skipped_run(),
         compacted_run(),
         run_with_fallback(),
@@ -217,8 +229,9 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
                     drop(line["data"].as_object_mut().unwrap().remove(field));
                 });
             }
-            // A result and the value of a step can be anything.
-            if name != "result_taken" && !(of_step && field == "value") {
+            // A result, the value of a step and a state can be anything.
+            let is_value = field == "value" && (of_step || name.starts_with("state_"));
+            if name != "result_taken" && !is_value {
                 spoilt("a wrong field of the data", &|line| line["data"][field] = json!([[]]));
             }
         }
