@@ -29,6 +29,8 @@ while IFS= read -r value; do
     fi
     arguments+=(--set "${value%%=*}=@${value#*=}")
 done <<< "${LEGWORK_SET_FILE:-}"
+[ -z "${LEGWORK_EVENT:-}" ] || arguments+=(--event "$LEGWORK_EVENT")
+[ -z "${LEGWORK_NUMBER:-}" ] || arguments+=(--number "$LEGWORK_NUMBER")
 [ -z "${LEGWORK_MODEL:-}" ] || arguments+=(--model "$LEGWORK_MODEL")
 [ "${LEGWORK_UNTRUSTED:-false}" = false ] || arguments+=(--untrusted)
 while IFS= read -r limit; do

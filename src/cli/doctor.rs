@@ -335,7 +335,10 @@ fn check_forge_token(env: &CliEnv) -> Option<Finding> {
         Ok(_) => finding(Status::Ok, format!("there is a token for {}", trigger.repository)),
         Err(error) => {
             let found = finding(Status::Skipped, error.to_string())?;
-            Some(found.help(error.hint().unwrap_or_default()))
+            let hint = error.hint().unwrap_or_default();
+            Some(found.help(format!(
+                "{hint} The book's chapter \"Acting outside\" has workflows in which a second job publishes."
+            )))
         }
     }
 }

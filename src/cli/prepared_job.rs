@@ -62,6 +62,9 @@ pub(super) struct JobArgs {
     /// Default: the file in GITHUB_EVENT_PATH, or the merge request of GitLab's variables.
     #[arg(long, value_name = "FILE")]
     pub(super) event: Option<PathBuf>,
+    /// The number of the issue or pull request, where the event has none: a schedule, or a workflow that follows another
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) number: Option<u64>,
     #[command(flatten)]
     pub(super) sandbox_options: SandboxOptions,
     /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
@@ -141,7 +144,8 @@ impl JobArgs {
     /// What started this process on a forge, for a job with outputs, and the bytes of its event, for one with steps before the
     /// agent.
     fn trigger(&self, job: &Job, env: &CliEnv) -> Result<(Option<Trigger>, Option<Arc<[u8]>>), Error> {
-        let query = TriggerQuery { event: self.event.as_deref(), forge: None, number: None, variables: &env.variables };
+        let (event, number) = (self.event.as_deref(), self.number);
+        let query = TriggerQuery { event, forge: None, number, variables: &env.variables };
         let usage = |error: TriggerError| Error::usage(error.to_string(), error.hint());
         let (has_outputs, has_steps) = (job.outputs.is_some(), !job.before.is_empty());
         if self.event.is_some() && !has_outputs && !has_steps {

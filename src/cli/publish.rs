@@ -18,10 +18,11 @@ use crate::job::value::{ListSeparator, parse_value};
 use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::MapManifest;
-use crate::outputs::{Forge, Subject, Trigger, TriggerError, TriggerQuery};
+use crate::outputs::{Forge, MAX_KEY, Subject, Trigger, TriggerError, TriggerQuery, is_key};
 use crate::plan::resolve_outputs;
 use crate::publish::{
-    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, Unproposed, job_differences,
+    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, Unproposed, allow_answer,
+    job_differences,
 };
 use crate::record::{RUNS, find_run, read_file};
 use crate::sandbox::programs::Folders;
@@ -59,6 +60,14 @@ pub(super) struct PublishArgs {
     /// The file of the event that started this process; default: that of the CI system
     #[arg(long, value_name = "FILE")]
     event: Option<PathBuf>,
+    /// The number of the issue or pull request, where the event has none: a schedule, or a workflow that follows another
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    number: Option<u64>,
+    /// Publish the run's answer, too: as a comment on the event's issue or pull request, in place of that of earlier runs
+    ///
+    /// Jobs need no `outputs` for it. KEY tells the comments of a job from each other; default: answer.
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, default_missing_value = "answer", value_parser = parse_key)]
+    comment: Option<String>,
     /// The login of the token's user, where the token may not ask for it
     ///
     /// What others wrote is never taken for an output that is published already.
@@ -84,6 +93,13 @@ fn help() -> String {
          if the job file is invalid; 5 without a token or a permission, or if a requirement isn't met; 75 if the same command \
          can publish the rest later."
     )
+}
+
+fn parse_key(text: &str) -> Result<String, String> {
+    match is_key(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("a key is 1 to {MAX_KEY} of A-Za-z0-9._/-")),
+    }
 }
 
 /// A forge on the command line.
@@ -113,11 +129,17 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
     };
     let mut report = PublishReport::default();
     let found = find_records(options, env)?;
+    if found.is_map && options.comment.is_some() {
+        return Err(Error::usage(
+            "--comment is for a run, and this is a map",
+            "Give the job an output of the kind `comment`.",
+        ));
+    }
     let mut submissions = Vec::new();
     for (folder, row) in &found.records {
         let map = row.as_ref().map(|row| (found.name.as_str(), row.as_str()));
         let label = row.clone().unwrap_or_else(|| found.name.clone());
-        let read = Submission::read(folder, map, key.as_ref());
+        let read = Submission::read(folder, map, key.as_ref(), options.comment.as_deref());
         let (mut submission, record) = match read {
             Ok(Ok(read)) => read,
             Ok(Err(Unproposed { why, is_idle })) => {
@@ -138,6 +160,9 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
         check_requirements(options, &submission, &label, env)?;
         let policy = resolve_outputs(&job, &record.plan.inputs, trigger.clone()).map_err(Error::Invalid)?;
         submission.policy = policy.unwrap_or_default();
+        if options.comment.is_some() {
+            allow_answer(&mut submission.policy);
+        }
         note_idle(&submission, label, &mut report);
         submissions.push(submission);
     }
@@ -184,7 +209,8 @@ fn find_trigger(options: &PublishArgs, env: &CliEnv) -> Result<Option<Trigger>, 
         ForgeName::Github => Forge::Github,
         ForgeName::Gitlab => Forge::Gitlab,
     });
-    let query = TriggerQuery { event: options.event.as_deref(), forge, number: None, variables: &env.variables };
+    let (event, number) = (options.event.as_deref(), options.number);
+    let query = TriggerQuery { event, forge, number, variables: &env.variables };
     let usage = |error: TriggerError| Error::usage(error.to_string(), error.hint());
     let found = query.trigger().map_err(usage)?;
     let named = options.repo.as_deref().or_else(|| env.variable("GITHUB_REPOSITORY").filter(|_| found.is_some()));
@@ -195,7 +221,7 @@ fn find_trigger(options: &PublishArgs, env: &CliEnv) -> Result<Option<Trigger>, 
                 "Publish in the repository of the event.",
             ))
         }
-        (None, Some(name)) => named_repository(name, forge, env).map(Some),
+        (None, Some(name)) => named_repository(name, forge, env).map(|named| Some(query.with_number(named))),
         (found, _) => Ok(found),
     }
 }

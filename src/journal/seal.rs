@@ -161,4 +161,36 @@ mod tests {
         assert!(!Seal::parse("0123", &format!("{{\"a\":1{MAC_FIELD}\"")).unwrap().verify(&key));
         assert_eq!(format!("{key:?}"), "RecordKey");
     }
+
+    #[test]
+    fn a_seal_fits_one_key_all_journals_and_the_last_line() {
+        let key = RecordKey::new("a key of enough length");
+        let digests = |journals: &[(&str, &str)]| {
+            let mut digests = RunDigests::default();
+            journals.iter().for_each(|(agent, lines)| digests.add(agent, &Sha256::new_with_prefix(lines)));
+            digests
+        };
+        let journals = [("parent", "one\ntwo\n"), ("explorer-1", "three\n")];
+        let seal = key.run_mac(&digests(&journals), "{\"end\":1}");
+        assert!(is_same_mac(&seal, &key.run_mac(&digests(&journals), "{\"end\":1}")));
+        // In another order, and with a journal in which nothing is.
+        let same = [journals[1], ("explorer-2", ""), journals[0]];
+        assert_eq!(key.run_mac(&digests(&same), "{\"end\":1}"), seal);
+        let others = [
+            [("parent", "one\ntwo!\n"), journals[1]].to_vec(),
+            [journals[0], ("explorer-1", "four\n")].to_vec(),
+            [journals[0], ("explorer-2", "three\n")].to_vec(),
+            [("parent", "three\n"), ("explorer-1", "one\ntwo\n")].to_vec(),
+            journals[..1].to_vec(),
+        ];
+        for other in others {
+            assert!(!is_same_mac(&key.run_mac(&digests(&other), "{\"end\":1}"), &seal), "{other:?}");
+        }
+        assert!(!is_same_mac(&key.run_mac(&digests(&journals), "{\"end\":2}"), &seal));
+        assert!(!is_same_mac(
+            &RecordKey::new("another key of that length").run_mac(&digests(&journals), "{\"end\":1}"),
+            &seal
+        ));
+        assert!(!is_same_mac(&seal[..62], &seal) && !is_same_mac("", &seal));
+    }
 }

@@ -56,7 +56,8 @@ pub fn check_trigger(job: &ValidJob, plan: &Plan) -> Result<(), Box<Diagnostic>>
         let Some(output) = outputs.allowed.get(&name.value).filter(|_| is_used) else { continue };
         let Some(lacks) = missing_trigger(output, outputs.trigger.as_ref()) else { continue };
         let message = format!("the output `{}` is for {lacks}, and none is known", name.value);
-        let help = "give the event: `--event FILE`; on GitHub Actions it is known; or write `optional: true`, `target: any`, or a number";
+        let help = "give the event with `--event FILE` (on GitHub Actions it is known) or, if it has no number, `--number N`; or write \
+                    `optional: true`, `target: any`, or a number";
         return Err(Box::new(Diagnostic::error("missing-trigger", name.place(), message).help(help)));
     }
     Ok(())

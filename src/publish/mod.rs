@@ -3,6 +3,7 @@
 //! Each output is published once. What is about to be published is noted in `published.json`, then looked for on the forge by its
 //! [`Mark`], then written, then noted as done. Whatever happens in between, the next process continues.
 
+mod answer;
 mod change_outputs;
 mod command_output;
 mod commit_files;
@@ -13,6 +14,7 @@ mod github;
 mod gitlab;
 mod http_client;
 mod mark;
+mod permissions;
 mod policy;
 mod publisher;
 mod published_file;
@@ -22,12 +24,14 @@ mod session;
 mod submission;
 mod text_outputs;
 
+pub use self::answer::allow_answer;
 pub use self::command_output::CommandPlace;
 pub use self::connect::{TOKEN_VARIABLES, connect};
 pub use self::failure::Failure;
 pub use self::forge::{Forge, Visit};
 pub use self::http_client::Notify;
 pub use self::mark::Mark;
+pub use self::permissions::{Permission, github_text, on_github, on_gitlab};
 pub use self::policy::job_differences;
 pub use self::published_file::{
     PUBLISHED_FILE, PublishedEntry, PublishedFile, PublishedOf, PublishedState, read_published,

@@ -9,10 +9,15 @@ use super::submission::Submission;
 use crate::apply::check_patch;
 use crate::event::Outcome;
 use crate::lints::ValidJob;
-use crate::outputs::{Checker, Entry, Kind, Output, OutputsFile};
+use crate::outputs::{Checker, Entry, Kind, Output, OutputsFile, Target};
 use crate::text::hex;
 
-/// What differs between the job of a record and the one in this checkout: the job file, or files that it names.
+/// Why something for the trigger can't be published.
+pub(super) const NO_NUMBER: &str = "this process's event has no issue and no pull request; name its event with --event FILE, or its \
+                                    number with --number N";
+
+/// What differs between the job of a record and the one in this checkout: the job file, or files that it names, which only records
+/// of jobs with outputs know.
 pub fn job_differences(file: &OutputsFile, job_text: &str, job: &ValidJob) -> Vec<String> {
     if file.job != job.name() {
         return vec![format!("the record is of the job `{}`, not of `{}`", file.job, job.name())];
@@ -21,7 +26,10 @@ pub fn job_differences(file: &OutputsFile, job_text: &str, job: &ValidJob) -> Ve
     if file.job_sha256 != hex(&Sha256::digest(job_text)) {
         differences.push("the job file differs from the one that ran".to_owned());
     }
-    let here: BTreeMap<String, String> = job.file_digests();
+    let here: BTreeMap<String, String> = match &job.job().outputs {
+        Some(_) => job.file_digests(),
+        None => BTreeMap::new(),
+    };
     let names: std::collections::BTreeSet<&String> = here.keys().chain(file.files.keys()).collect();
     let differing = names.into_iter().filter(|name| here.get(*name) != file.files.get(*name));
     differences.extend(differing.map(|name| format!("`{name}` differs from the one that the run used")));
@@ -63,6 +71,10 @@ fn check(submission: &Submission, entry: &Entry, output: &Output) -> Result<(), 
     }
     if entry.key.as_ref().is_some_and(|key| *key != entry.id) || !crate::outputs::is_key(&entry.id) {
         return Err("its id isn't its key".to_owned());
+    }
+    let number = submission.policy.trigger.as_ref().and_then(|trigger| trigger.number);
+    if output.target == Some(Target::Trigger) && number.is_none() {
+        return Err(NO_NUMBER.to_owned());
     }
     Checker::new(output)?.check_entry(&submission.policy, output, entry)?;
     match (output.kind.patch_rules(), &submission.changed) {

@@ -8,6 +8,7 @@ use super::command_output::{CommandPlace, OutputCommand};
 use super::failure::Failure;
 use super::forge::{Forge, Found, Post, PullRequest, Settle, Target, Visit};
 use super::mark::Mark;
+use super::policy::NO_NUMBER;
 use super::published_file::{PublishedEntry, PublishedFile, PublishedState};
 use super::report::{EntryReport, EntryStatus, PublishReport};
 use super::submission::Submission;
@@ -105,9 +106,11 @@ impl<'a> Publisher<'a> {
                 }
                 continue;
             }
-            let status = match (&missing_change, refusal(entry)) {
+            let known = file.entry(&id).filter(|known| known.state == PublishedState::Done);
+            let is_done = known.is_some_and(|known| known.digest == submission.digest_of(entry));
+            let status = match (&missing_change, refusal(entry).filter(|_| !is_done)) {
                 (_, Some(why)) => EntryStatus::Refused(why),
-                (Some(change), None) if !entry.kind.has_patch() => {
+                (Some(change), None) if !entry.kind.has_patch() && !is_done => {
                     EntryStatus::Waiting(format!("it may announce {change}, which isn't there"))
                 }
                 _ => self.publish_entry(submission, entry, file)?,
@@ -211,8 +214,7 @@ impl<'a> Publisher<'a> {
 
     /// The number of the issue or pull request of this process's own event.
     pub(super) fn trigger_number(&self) -> Result<u64, Failure> {
-        let missing = "this process's event has no issue and no pull request; name its event with --event FILE";
-        self.own_number()?.ok_or_else(|| Failure::Refused(missing.to_owned()))
+        self.own_number()?.ok_or_else(|| Failure::Refused(NO_NUMBER.to_owned()))
     }
 
     /// An event may have no number, but a branch: GitHub's `workflow_run` doesn't name the pull request of a fork.

@@ -55,22 +55,24 @@ impl PublishRequest {
         for submission in &mut self.submissions {
             // The forge would say the number.
             let recorded = submission.file.trigger.clone();
-            submission.policy.trigger = match &self.trigger {
+            submission.set_trigger(match &self.trigger {
                 Some(trigger) if trigger.number.is_none() && trigger.head.is_some() => recorded,
                 Some(trigger) => Some(trigger.clone()),
                 None => recorded,
-            };
+            });
         }
         let mut report = PublishReport::default();
         for submission in &self.submissions {
             let refusals = refusals(submission);
             for entry in self.wanted(submission) {
                 let id = submission.id_of(entry);
-                let done = published.get(&id).filter(|known| known.state == PublishedState::Done);
-                let status = match (refusals.get(&entry.id), submission.policy.allowed.get(&entry.name), done) {
-                    (Some(why), ..) => EntryStatus::Refused(why.clone()),
-                    (.., Some(done)) => EntryStatus::AlreadyDone { url: done.url.clone() },
-                    (None, Some(output), None) => {
+                let done = published
+                    .get(&id)
+                    .filter(|known| known.state == PublishedState::Done && known.digest == submission.digest_of(entry));
+                let status = match (done, refusals.get(&entry.id), submission.policy.allowed.get(&entry.name)) {
+                    (Some(done), ..) => EntryStatus::AlreadyDone { url: done.url.clone() },
+                    (None, Some(why), _) => EntryStatus::Refused(why.clone()),
+                    (None, None, Some(output)) => {
                         let number = submission.policy.trigger.as_ref().and_then(|trigger| trigger.number);
                         let files = submission.file.patch.as_ref().map_or(0, |patch| patch.files.len() as u64);
                         EntryStatus::Planned(Preview::of(entry, Some(output), number, files))
@@ -126,7 +128,7 @@ impl PublishRequest {
         publisher.trigger = &known;
         publisher.found_number = OnceCell::new();
         for submission in &mut self.submissions {
-            submission.policy.trigger = Some(known.clone());
+            submission.set_trigger(Some(known.clone()));
         }
         for submission in &self.submissions {
             let refusals: HashMap<String, String> = refusals(submission);

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use super::answer::{ANSWER_OUTPUT, answer_entry};
 use super::mark::{Mark, entry_digest};
 use crate::apply::RunChanges;
 use crate::error::Error;
 use crate::event::{Event, Outcome, PARENT, RunModel, WorkspaceChanged};
 use crate::journal::RecordKey;
-use crate::outputs::{Entry, OUTPUTS_FILE, Outputs, OutputsFile};
-use crate::record::{Record, outputs_file, read_file};
+use crate::outputs::{Entry, OUTPUTS_FILE, Outputs, OutputsFile, Trigger};
+use crate::record::{Record, empty_outputs_file, outputs_file, read_file};
 
 /// The largest `outputs.json` that is read, in bytes.
 const MAX_OUTPUTS_BYTES: u64 = 64 << 20;
@@ -81,8 +82,9 @@ impl SandboxUse {
 }
 
 impl Submission {
-    /// Reads a record, before anything is known about what the job allows. `map` is the name of the map and the row's id.
-    /// `Err` inside says why nothing can be published of the run: it didn't come to its end.
+    /// Reads a record, before anything is known about what the job allows. `map` is the name of the map and the row's id. With
+    /// `comment`, the answer is proposed as a comment with this id. `Err` inside says why nothing can be published of the run: it
+    /// didn't come to its end.
     ///
     /// # Errors
     /// It isn't a record of a job with outputs, its parts don't fit each other, or its seal doesn't fit.
@@ -90,6 +92,7 @@ impl Submission {
         folder: &Path,
         map: Option<(&str, &str)>,
         key: Option<&RecordKey>,
+        comment: Option<&str>,
     ) -> Result<Result<(Self, Record), Unproposed>, Error> {
         let refused = |why: &str| Error::NotARecord { path: folder.to_owned(), why: why.to_owned() };
         let changes = RunChanges::read(folder)?;
@@ -106,7 +109,9 @@ impl Submission {
         }
         let (started_at, _) = model.started.as_ref().ok_or_else(|| refused("its journal has no beginning"))?;
         let started_at = *started_at;
-        let Some(mut file) = outputs_file(&model) else {
+        let is_answered = comment.is_some() && changes.outcome == Some(Outcome::Completed);
+        let derived = outputs_file(&model).or_else(|| empty_outputs_file(&model).filter(|_| is_answered));
+        let Some(mut file) = derived else {
             return match changes.outcome {
                 Some(Outcome::Completed) => Err(refused("its job has no `outputs`")),
                 Some(Outcome::Skipped) => Ok(Err(Unproposed { why: "the run was skipped".to_owned(), is_idle: true })),
@@ -119,6 +124,9 @@ impl Submission {
         };
         file.journal_head = record.journal_head()?;
         compare(folder, &file)?;
+        if let Some(id) = comment.filter(|_| file.nothing_to_do.is_none()) {
+            file.entries.extend(answer_entry(&model, id));
+        }
         let run = map.map_or(&*file.run_id, |(name, _)| name).to_owned();
         let submission = Self {
             row: map.map(|(_, row)| row.to_owned()),
@@ -136,6 +144,17 @@ impl Submission {
         Ok(Ok((submission, record)))
     }
 
+    /// Says what started the process that publishes. The answer is for its issue or pull request.
+    pub fn set_trigger(&mut self, trigger: Option<Trigger>) {
+        let number = trigger.as_ref().and_then(|trigger| trigger.number);
+        self.file
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.name == ANSWER_OUTPUT)
+            .for_each(|entry| entry.target = number);
+        self.policy.trigger = trigger;
+    }
+
     /// The id of an entry in all that is published together.
     pub fn id_of(&self, entry: &Entry) -> String {
         match &self.row {
@@ -146,7 +165,12 @@ impl Submission {
 
     /// The digest of an entry.
     pub fn digest_of(&self, entry: &Entry) -> String {
-        entry_digest(entry, self.file.patch.as_ref().map(|patch| &*patch.sha256))
+        let patch = self.file.patch.as_ref().map(|patch| &*patch.sha256);
+        match entry.name == ANSWER_OUTPUT {
+            // Where nothing is left to publish, nobody looks up which pull request it was for.
+            true => entry_digest(&Entry { target: None, ..entry.clone() }, patch),
+            false => entry_digest(entry, patch),
+        }
     }
 
     /// The mark of an entry; `None` if a part of it can't be in a mark.

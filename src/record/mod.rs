@@ -41,7 +41,7 @@ pub use self::lease::ObservedLease;
 pub use self::lock::{FolderLease, RemovalLock, has_lease, remove_left_lease};
 pub use self::lookup::{find_run, folders, is_timestamp};
 pub use self::overview::{Overview, read_overview};
-pub use self::proposed_outputs::outputs_file;
+pub use self::proposed_outputs::{empty_outputs_file, outputs_file};
 pub use self::read::{Record, read_conversation};
 pub use self::rebuild::Rebuilt;
 pub use self::recorder::{ExistingFile, Recorder, create_job_dir, new_run_id, point_latest_to, remove_unused_files};

@@ -9,7 +9,7 @@ use super::artifacts::WrittenFile;
 use super::recorder::Recorder;
 use crate::event::{ChangeKind, PARENT, RunModel};
 use crate::journal::{journal_file, last_checksum};
-use crate::outputs::{OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
+use crate::outputs::{Accepted, OUTPUTS_FILE, OutputsFile, Patch, PatchFile};
 use crate::text::hex;
 
 /// The version of the file.
@@ -42,8 +42,16 @@ impl Recorder {
 
 /// What a run proposes, without the head of its journal; `None` if its job has no outputs, or it hasn't ended.
 pub fn outputs_file(model: &RunModel) -> Option<OutputsFile> {
+    outputs_file_with(model, model.proposed.as_ref()?)
+}
+
+/// The same of a run whose job has no outputs: it proposes nothing.
+pub fn empty_outputs_file(model: &RunModel) -> Option<OutputsFile> {
+    outputs_file_with(model, &Accepted::default())
+}
+
+fn outputs_file_with(model: &RunModel, accepted: &Accepted) -> Option<OutputsFile> {
     let (_, started) = model.started.as_ref()?;
-    let accepted = model.proposed.as_ref()?;
     let needs_patch = accepted.entries.iter().any(|entry| entry.kind.has_patch());
     let patch = model.changed.as_ref().filter(|_| needs_patch).map(|changed| Patch {
         base_commit: started.commit.clone().unwrap_or_default(),

@@ -3,7 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::{Value, json};
+
+use super::actions_runner::ActionsRunner;
 use crate::house::source::root;
+use crate::support::forge::git::Git;
+use crate::support::forge::github::Github;
+use crate::support::forge::{Fault, ForgeAnswer, ForgeServer};
 use crate::support::program::Program;
 use crate::support::test_folder::TestFolder;
 
@@ -197,47 +203,142 @@ fn a_step_that_is_cancelled_between_attempts_keeps_the_outputs() {
     assert_eq!(output(&folder.read("output"), "record"), "r");
 }
 
-/// A `gh` that records what it was asked, and knows one comment.
-const GH: &str = "#!/bin/sh\necho \"$*\" >> gh-calls\nfor word; do case $word in body=@*) cp \"${word#body=@}\" comment ;; esac; \
-                  done\ncase \"$*\" in *--paginate*) cat existing ;; esac\n";
+/// An event of pull request 7 of the repository `o/r`, whose branch is in `head`.
+fn pull_request(head: &str) -> Value {
+    let branch = |name: &str, repository: &str| json!({ "ref": name, "sha": "c".repeat(40), "repo": { "full_name": repository } });
+    let pull = json!({ "number": 7, "head": branch("feature", head), "base": branch("main", "o/r") });
+    json!({ "repository": { "full_name": "o/r" }, "pull_request": pull })
+}
+
+fn forge() -> ForgeServer<Github> {
+    let server = ForgeServer::start(Github::new(Git::default()));
+    server.api().add_pull(7, "feature", &"c".repeat(40), "o/r");
+    server
+}
+
+const INPUTS: (&str, &str) = ("inputs", "topic: x");
 
 #[test]
-fn an_answer_becomes_one_comment_in_which_nothing_is_live() {
+fn an_answer_becomes_a_comment_that_later_runs_update() {
     let folder = folder();
-    executable(&folder, "bin/gh", GH);
-    folder.write("existing", "").write("answer", "````\n@someone ![x](http://x.test/y)\n");
-    let comment = || {
-        step(&folder, "comment.sh")
-            .env("LEGWORK_JOB", "jobs/a`b.yaml")
-            .env("LEGWORK_STEP", "my review-job-0-a")
-            .env("LEGWORK_OUTCOME", "completed")
-            .env("LEGWORK_ANSWER", folder.at("answer"))
-            .env("GITHUB_REPOSITORY", "o/r")
-            .env("PULL_REQUEST", "12")
-    };
-    comment().run().assert_code(0);
-    let text = folder.read("comment");
-    assert!(
-        text.starts_with(
-            "<!-- legwork: jobs/a_b.yaml_my_review-job-0-a -->\n**legwork** `jobs/a_b.yaml`: completed\n\n`````\n"
-        ),
-        "{text}"
+    folder.write(
+        "r.yaml",
+        "parent:\n  - calls: [{ tool: submit_result, input: { a: 1 } }]\n  - text: '**Fine**: `@x`.'\n",
     );
-    assert!(text.ends_with("\n`````\n"), "{text}");
-    assert!(folder.read("gh-calls").contains("--method POST repos/o/r/issues/12/comments"));
-    folder.write("existing", "991\n992\n").write("answer", "x".repeat(70_000));
-    comment().run().assert_code(0);
-    assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
-    let text = folder.read("comment");
-    assert!(text.len() < 65_000 && text.contains("The answer is longer"), "{}", text.len());
-    // The excerpt ends in half a character, which grep takes for a binary file in such a locale.
-    folder.write("answer", format!("````\n@xy\n{}", "é".repeat(40_000)));
-    comment().env("LC_ALL", "C.UTF-8").run().assert_code(0);
-    assert!(String::from_utf8_lossy(&fs::read(folder.at("comment")).unwrap()).contains("\n`````\n````\n@xy\n"));
-    folder.write("answer", "`".repeat(60_000));
-    comment().run().assert_code(0);
-    assert!(folder.read("comment").len() < 65_000 && folder.read("comment").contains("60000 backticks"));
-    comment().env("PULL_REQUEST", "").run().assert_code(0).assert_stdout_contains("no place for a comment");
+    let server = forge();
+    let runner = |event_name, event: &Value| ActionsRunner::new(&folder, &server.url(), event_name, event);
+    let comment = [("job", "job.yaml"), INPUTS, ("comment", "true")];
+    let event = pull_request("o/r");
+    let end = runner("pull_request", &event).action(&comment, &[]);
+    assert!(!end.has_failed, "{}", end.printed);
+    let step = &end.steps["legwork"]["outputs"];
+    assert_eq!((&step["outcome"], &step["publish-exit-code"]), (&json!("completed"), &json!("0")));
+    let mark = "\n\n<!-- legwork job reviews-of-pulls-review-0-legwork ";
+    let first = server.api().own_comments();
+    assert!(first.len() == 1 && first[0].starts_with(&format!("**Fine**: `@x`.{mark}")), "{first:?}");
+    // The artifact has what was published.
+    let artifact = runner("pull_request", &event).artifacts.join("legwork-review-0-legwork-1");
+    assert!(artifact.join("events.jsonl").exists() && artifact.join("published.json").exists());
+    // Data without a text.
+    folder.write("r.yaml", "parent:\n  - calls: [{ tool: submit_result, input: { a: 2 } }]\n  - text: ''\n");
+    let mut again = runner("pull_request", &event);
+    again.machine.insert("GITHUB_RUN_ID".to_owned(), "78".to_owned());
+    let end = again.action(&comment, &[]);
+    assert!(!end.has_failed, "{}", end.printed);
+    let updated = server.api().own_comments();
+    assert!(
+        updated.len() == 1 && updated[0].starts_with(&format!("```json\n{{\n  \"a\": 2\n}}\n```{mark}")),
+        "{updated:?}"
+    );
+    // What the rules of texts refuse isn't published, and nothing is rewritten.
+    folder.write("r.yaml", SCRIPT);
+    again.machine.insert("GITHUB_RUN_ID".to_owned(), "79".to_owned());
+    let end = again.action(&comment, &[]);
+    assert!(
+        end.has_failed && end.printed.contains("unclosed-fence") || end.printed.contains("never ends"),
+        "{}",
+        end.printed
+    );
+    assert_eq!(server.api().own_comments(), updated);
+    assert_eq!(server.api().violations, [""; 0]);
+}
+
+/// What each event does, by the sentence that the user reads.
+#[test]
+fn events_without_a_number_and_forks_are_answered_with_one_sentence() {
+    let folder = folder();
+    folder.write("r.yaml", "parent:\n  - calls: [{ tool: submit_result, input: { a: 1 } }]\n  - text: Fine.\n");
+    let server = forge();
+    let comment = [("job", "job.yaml"), INPUTS, ("comment", "true")];
+    let schedule = json!({ "repository": { "full_name": "o/r" }, "schedule": "0 5 * * *" });
+    let mut runner = ActionsRunner::new(&folder, &server.url(), "schedule", &schedule);
+    let end = runner.action(&comment, &[]);
+    let no_number = "this process's event has no issue and no pull request; name its event with --event FILE, or its number with --number N";
+    assert!(end.has_failed && end.printed.contains(no_number), "{}", end.printed);
+    let end = runner.action(&[comment[0], comment[1], comment[2], ("number", "7")], &[]);
+    assert!(!end.has_failed, "{}", end.printed);
+    assert_eq!(server.api().comments[0]["issue"], 7);
+    // A mirror's runner may have GitLab's variables, too.
+    runner.machine.insert("CI_PROJECT_PATH".to_owned(), "g/r".to_owned());
+    assert!(!runner.action(&[comment[0], comment[1], comment[2], ("number", "7")], &[]).has_failed);
+    // A workflow that follows another, for the pull request of a fork.
+    let head =
+        json!({ "head_branch": "feature", "head_sha": "c".repeat(40), "head_repository": { "full_name": "o/r" } });
+    let event = json!({ "repository": { "full_name": "o/r" }, "workflow_run": head });
+    let runner = ActionsRunner::new(&folder, &server.url(), "workflow_run", &event);
+    let end = runner.action(&comment, &[]);
+    assert!(!end.has_failed, "{}", end.printed);
+    // On `pull_request` of a fork, the token can only read.
+    let forbidden = ForgeAnswer::error(403, "Resource not accessible by integration");
+    server.fail("PATCH", 1, Fault::Instead(forbidden.clone())).fail("POST", 1, Fault::Instead(forbidden));
+    let mut runner = ActionsRunner::new(&folder, &server.url(), "pull_request", &pull_request("mallory/r"));
+    runner.machine.insert("GITHUB_RUN_ID".to_owned(), "80".to_owned());
+    let end = runner.action(&comment, &[]);
+    assert!(
+        end.has_failed && end.printed.contains("On `pull_request` from a fork, the token can only read"),
+        "{}",
+        end.printed
+    );
+    assert_eq!(end.steps["legwork"]["outputs"]["publish-exit-code"], "5");
+}
+
+#[test]
+fn a_record_is_published_by_a_step_of_its_own_and_again_while_the_forge_is_busy() {
+    let folder = folder();
+    folder.write(
+        "job.yaml",
+        format!("{JOB}outputs: {{ comment: {{}} }}\n").replace("tools: []", "tools: [{ output: [comment] }]"),
+    );
+    let call = "parent:\n  - calls: [{ tool: comment, input: { body: '$(touch pwned) `id`' } }]\n  - calls: [{ tool: submit_result, input: { a: 1 } }]\n  - text: Done.\n";
+    folder.write("r.yaml", call);
+    let server = forge();
+    let runner = ActionsRunner::new(&folder, &server.url(), "pull_request", &pull_request("o/r"));
+    let key = [("LEGWORK_RECORD_KEY", "a key of enough length")];
+    let run = runner.action(&[("job", "job.yaml"), INPUTS], &key);
+    assert!(!run.has_failed && server.writes().is_empty(), "{}", run.printed);
+    let record = folder.at(run.steps["legwork"]["outputs"]["record"].as_str().unwrap());
+    let record = record.to_str().unwrap();
+    let publish = [("job", "job.yaml"), ("publish", "true"), ("record", record), ("retries", "0")];
+    let busy = ForgeAnswer::error(403, "no").header("retry-after", "999");
+    server.fail("POST", 2, Fault::Instead(busy.clone()));
+    let end = runner.action(&publish, &key);
+    assert!(end.has_failed && end.printed.matches("later    comment-1").count() == 2, "{}", end.printed);
+    assert_eq!(end.steps["legwork"]["outputs"]["publish-exit-code"], "75");
+    server.fail("POST", 1, Fault::Instead(busy));
+    let end = runner.action(&publish, &key);
+    assert!(!end.has_failed, "{}", end.printed);
+    assert_eq!(end.steps["legwork"]["outputs"]["outcome"], "", "no job is run");
+    assert!(server.api().own_comments().len() == 1 && !folder.exists("pwned"));
+    // With the key, a record must have been sealed with it.
+    let other = [("LEGWORK_RECORD_KEY", "another key of that length")];
+    assert_eq!(runner.action(&publish, &other).steps["legwork"]["outputs"]["publish-exit-code"], "");
+    let unsealed =
+        runner.action(&[("job", "job.yaml"), INPUTS], &[("GITHUB_RUN_ID", "81"), ("LEGWORK_RECORD_KEY", "")]);
+    let record = unsealed.steps["legwork"]["outputs"]["record"].as_str().unwrap().to_owned();
+    let end = runner.action(&[publish[0], publish[1], ("record", &record)], &key);
+    assert!(end.has_failed && end.printed.contains("another key"), "{}", end.printed);
+    let end = runner.action(&[publish[0], publish[1], publish[2], ("retries", "2m")], &key);
+    assert!(end.has_failed && end.printed.contains("`retries`"), "{}", end.printed);
 }
 
 #[test]
@@ -246,20 +347,16 @@ fn the_scripts_run_with_the_tools_of_macos() {
     // They have no long options, and another `stat`.
     let short = "#!/bin/sh\nfor word; do case $word in --*) echo \"illegal option $word\" >&2; exit 1 ;; esac; done\n\
                  PATH=${PATH#*:} exec \"${0##*/}\" \"$@\"\n";
-    for tool in ["cat", "cut", "grep", "head", "tr", "wc"] {
+    for tool in ["cat", "cut", "grep", "head", "tail", "tr", "wc"] {
         executable(&folder, &format!("bin/{tool}"), short);
     }
     executable(&folder, "bin/stat", "#!/bin/sh\nexit 1\n");
-    executable(&folder, "bin/gh", GH);
     run(&folder).run().assert_code(0);
-    folder.write("existing", "991\n992\n");
-    let comment = step(&folder, "comment.sh").env("LEGWORK_JOB", "job.yaml").env("LEGWORK_STEP", "step");
-    let comment = comment.env("GITHUB_REPOSITORY", "o/r");
-    let comment =
-        comment.env("LEGWORK_ANSWER", output(&folder.read("output"), "answer-file")).env("PULL_REQUEST", "12");
-    comment.run().assert_code(0);
-    assert!(folder.read("gh-calls").contains("--method PATCH repos/o/r/issues/comments/991"));
-    assert!(folder.read("comment").contains("@someone"));
+    executable(&folder, "wrapper", "#!/bin/sh\necho \"$*\" > published-with\n");
+    let publish = step(&folder, "publish.sh").env("LEGWORK", folder.at("wrapper")).env("LEGWORK_JOB", "job.yaml");
+    let publish = publish.env("LEGWORK_RECORD", "record").env("LEGWORK_COMMENT", "true").env("LEGWORK_STEP", "a b/ü-0");
+    publish.run().assert_code(0);
+    assert_eq!(folder.read("published-with"), "publish record --job job.yaml --to github --comment=a-b----0\n");
 }
 
 #[test]
@@ -345,7 +442,7 @@ fn the_component_for_gitlab_runs_in_an_image_that_starts_legwork() {
     let shell = folder.program("sh", &["-e", "-c", &script.join("\n")]);
     let run = runner(&folder, shell).env("LEGWORK_JOB", "job.yaml").env("LEGWORK_INPUTS", "in puts.yaml");
     let run = run.env("LEGWORK_MODEL", "").env("LEGWORK_LIMIT", "tool_calls=7").env("LEGWORK_SANDBOX", "auto");
-    let run = run.env("LEGWORK_SET_FILE", "");
+    let run = run.env("LEGWORK_SET_FILE", "").env("LEGWORK_EVENT", "").env("LEGWORK_NUMBER", "");
     run.run().assert_code(0);
     assert!(folder.read("answer.md").contains("@someone"));
     assert_eq!(folder.read("result.json"), "{\n  \"a\": 1\n}\n");

@@ -149,6 +149,33 @@ fn a_record_key_that_a_run_could_not_use_is_a_warning() {
 }
 
 #[test]
+fn a_workflow_is_told_whether_publish_has_a_token() {
+    let folder = TestFolder::new();
+    let doctor = || folder.legwork(&["doctor"]).env("GITHUB_REPOSITORY", "o/r");
+    let publish = |program: Program| {
+        let (_, checks) = json(program);
+        let found = checks.iter().find(|check| check["name"] == "publish").cloned();
+        found.map(|check| {
+            let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
+            (text("status"), text("found"), text("help"))
+        })
+    };
+    assert_eq!(publish(folder.legwork(&["doctor"])), None, "outside of a workflow");
+    let (status, found, _) = publish(doctor().env("GITHUB_TOKEN", "a-token-of-github")).unwrap();
+    assert_eq!((&*status, &*found), ("ok", "there is a token for o/r"));
+    let (status, found, help) = publish(doctor()).unwrap();
+    assert_eq!((&*status, &*found), ("skipped", "there is no token for GitHub"));
+    assert!(help.contains("GITHUB_TOKEN") && help.contains("Acting outside"), "{help}");
+    let gitlab = || folder.legwork(&["doctor"]).env("CI_PROJECT_PATH", "g/r");
+    let (status, found, help) = publish(gitlab().env("CI_JOB_TOKEN", "job-token")).unwrap();
+    assert_eq!((&*status, &*found), ("skipped", "CI_JOB_TOKEN can't write notes, issues or merge requests"));
+    assert!(help.contains("GITLAB_TOKEN") && help.contains("scope `api`"), "{help}");
+    assert_eq!(publish(gitlab().env("GITLAB_TOKEN", "a-token-of-gitlab")).unwrap().1, "there is a token for g/r");
+    let (status, found, help) = publish(gitlab().env("GITHUB_REPOSITORY", "o/r")).unwrap();
+    assert!(status == "warning" && found.contains("are both set") && help.contains("--to github"), "{found} {help}");
+}
+
+#[test]
 fn a_git_that_hangs_is_a_warning() {
     let folder = TestFolder::new();
     folder.write("bin/git", "#!/bin/sh\nexec sleep 100\n");

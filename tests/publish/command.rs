@@ -454,8 +454,10 @@ fn a_second_workflow_finds_the_pull_request_of_a_fork() {
     add_pull(&server, 7, &head, "mallory/r");
     let run = json!({ "head_branch": "feature", "head_sha": head, "head_repository": { "full_name": "mallory/r" }, "pull_requests": [] });
     folder.write("run.json", json!({ "repository": { "full_name": "o/r" }, "workflow_run": run }).to_string());
-    publish(&folder, &server, &["--event", "run.json"]).run().assert_code(0);
-    assert_eq!(server.api().reviews.len(), 1);
+    for _ in 0..2 {
+        publish(&folder, &server, &["--event", "run.json"]).run().assert_code(0);
+        assert_eq!(server.api().reviews.len(), 1);
+    }
     // The record names a pull request that isn't that of the branch.
     add_pull(&server, 8, &head, "eve/r");
     let run = json!({ "head_branch": "feature", "head_sha": head, "head_repository": { "full_name": "eve/r" }, "pull_requests": [] });

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::engine::{Setup, any_patch, changed_folder, pull_request};
 use crate::support::forge::git::Git;
 use crate::support::forge::gitlab::Gitlab;
-use crate::support::forge::{Death, ForgeServer, LOGIN};
+use crate::support::forge::{Api, Death, ForgeRequest, ForgeServer, LOGIN};
 
 fn on_gitlab(mut setup: Setup) -> Setup {
     setup.trigger.forge = Forge::Gitlab;
@@ -73,6 +73,7 @@ fn every_kind_is_published_on_gitlab() {
     std::fs::remove_file(&setup.state).unwrap();
     setup.publish_all(&server);
     assert_eq!(server.writes().len(), writes, "all is found again");
+    assert_eq!(server.api().violations, [""; 0]);
     let api = server.api();
     let branch = "legwork/triage/20260101-a";
     assert_eq!(api.git.text(branch, "src/a.py").as_deref(), Some("one\n2\nthree\n"));
@@ -112,6 +113,7 @@ fn a_publisher_that_is_cut_off_at_any_request_publishes_each_output_once() {
             server.revive();
             setup.publish_all(&server);
             assert_eq!(content(&server), expected, "cut off at request {request}, after its effect: {after}");
+            assert_eq!(server.api().violations, [""; 0]);
         }
     }
 }
@@ -135,6 +137,7 @@ fn a_push_and_an_issue_are_published_on_gitlab() {
     );
     setup.publish_all(&server);
     let api = server.api();
+    assert_eq!(api.violations, [""; 0]);
     assert_eq!(api.issues[&("issues".to_owned(), 3)]["state"], "closed");
     assert_eq!(api.notes[0]["kind"], "issues", "the numbers of issues and merge requests are different");
 }
@@ -163,4 +166,25 @@ fn a_comment_with_the_mark_of_another_user_is_not_believed() {
     let (status, _) = setup.first_status(&server);
     assert!(matches!(status, EntryStatus::Done { .. }));
     assert_eq!(server.api().own_notes().len(), 1);
+    assert_eq!(server.api().violations, [""; 0]);
+}
+
+#[test]
+fn the_description_of_the_api_refuses_what_gitlab_refuses() {
+    let mut api = Gitlab::new(Git::default());
+    let mut violations = |method: &str, path: &str, query: &[(&str, &str)], body: serde_json::Value| {
+        let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let request = ForgeRequest { method: method.to_owned(), path: path.to_owned(), query, body, has_token: true };
+        api.answer(&request);
+        std::mem::take(&mut api.violations)
+    };
+    let notes = "/projects/g%2Fr/issues/3/notes";
+    assert_eq!(violations("POST", notes, &[], json!({ "body": "x" })), [""; 0]);
+    assert_eq!(violations("POST", notes, &[], json!({ "text": "x" })).len(), 2, "`body` is missing, `text` is unknown");
+    assert_eq!(violations("GET", notes, &[("per_page", "500")], json!(null)).len(), 1);
+    assert_eq!(violations("PATCH", notes, &[], json!({ "body": "x" })).len(), 1, "no such operation");
+    let commit = |action| json!({ "branch": "b", "commit_message": "m", "actions": [action] });
+    let commits = "/projects/g%2Fr/repository/commits";
+    let chmod = json!({ "action": "chmod", "file_path": "run.sh", "mode": "100755" });
+    assert!(!violations("POST", commits, &[], commit(chmod)).is_empty());
 }

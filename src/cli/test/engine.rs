@@ -77,6 +77,7 @@ impl OfflineEngine<'_> {
             set_env: Vec::new(),
             inputs: case.inputs.clone(),
             event: case.event.clone(),
+            number: None,
             model: Some(format!("replay/{}", case.replies.display())),
             workspace: env.current_folder.clone(),
             out: runs.to_owned(),

@@ -48,7 +48,7 @@ impl TriggerQuery<'_> {
     }
 
     /// A number that the user gives replaces that of the event.
-    fn with_number(&self, trigger: Trigger) -> Trigger {
+    pub fn with_number(&self, trigger: Trigger) -> Trigger {
         match self.number {
             Some(number) if trigger.number != Some(number) => {
                 // The branches are those of another one.

@@ -5,9 +5,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::repository::Github;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{CheckRun, Post};
 use crate::publish::http_client::Effect;
+use crate::publish::permissions::github_text;
 
 #[derive(Deserialize)]
 struct Runs {
@@ -41,7 +43,7 @@ pub(super) fn find(github: &Github, check: &CheckRun) -> Result<Option<Post>, Fa
     let found: Result<Runs, _> = github.http.get(&path, &query);
     let found = found.map_err(|failure| {
         let absent = || format!("{} has no commit {}", github.repository, check.commit);
-        failure.needing("`checks: write`").when_missing(absent)
+        failure.needing(&github_text(KindName::Check)).when_missing(absent)
     })?;
     let is_same = |run: &Run| {
         run.external_id.as_deref() == Some(&check.external_id)
@@ -62,5 +64,5 @@ pub(super) fn create(github: &Github, check: &CheckRun) -> Result<Post, Failure>
     });
     let path = format!("{}/check-runs", github.root);
     let made: Result<Run, _> = github.http.send(Effect::Content, &Method::POST, &path, &content);
-    made.map(Post::from).map_err(|failure| failure.needing("`checks: write`"))
+    made.map(Post::from).map_err(|failure| failure.needing(&github_text(KindName::Check)))
 }

@@ -10,13 +10,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{Github, TreeEntry};
+use crate::outputs::KindName;
 use crate::publish::commit_files::short;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{BranchHead, BranchUpdate, CommitFile, ForgeFile, NewCommit};
 use crate::publish::http_client::{Effect, encode_path};
+use crate::publish::permissions::github_text;
 
 const READ: &str = "`contents: read`";
-const WRITE: &str = "`contents: write`";
 /// The most trees that are kept.
 const MAX_TREES: usize = 2_000;
 
@@ -145,7 +146,7 @@ pub(super) fn commit(github: &Github, new: &NewCommit<'_>) -> Result<BranchHead,
             github.http.send(Effect::Content, &Method::PATCH, &path, &content)
         }
     };
-    let set = set.map_err(|failure| failure.needing(WRITE))?;
+    let set = set.map_err(|failure| failure.needing(&github_text(KindName::Push)))?;
     if set.object.sha != head.sha {
         return Err(Failure::Unclear("the forge answered with another commit".to_owned()));
     }
@@ -176,7 +177,7 @@ fn send<T: serde::de::DeserializeOwned>(github: &Github, kind: &str, content: &V
                 github.http.back_off(attempt);
                 attempt += 1;
             }
-            made => return made.map_err(|failure: Failure| failure.needing(WRITE)),
+            made => return made.map_err(|failure: Failure| failure.needing(&github_text(KindName::Push))),
         }
     }
 }

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::repository::Github;
 use super::requests::{Issue, IssueLabel, Label};
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Visit};
 use crate::publish::http_client::{Effect, encode};
-
-const PERMISSION: &str = "`issues: write`, or `pull-requests: write` on a pull request";
+use crate::publish::permissions::github_text;
 
 pub(super) fn list_since(github: &Github, since: jiff::Timestamp, visit: Visit<'_, Post>) -> Result<(), Failure> {
     let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -27,7 +27,7 @@ pub(super) fn create(github: &Github, title: &str, body: &str, labels: &[String]
     let path = format!("{}/issues", github.root);
     let made: Result<Issue, _> = github.http.send(Effect::Content, &Method::POST, &path, &content);
     let disabled = || format!("{} has no issues, or the token can't see it", github.repository);
-    made.map(Post::from).map_err(|failure| failure.needing("`issues: write`").when_missing(disabled))
+    made.map(Post::from).map_err(|failure| failure.needing(&github_text(KindName::Issue)).when_missing(disabled))
 }
 
 fn get(github: &Github, number: u64) -> Result<Issue, Failure> {
@@ -43,7 +43,8 @@ pub(super) fn close(github: &Github, number: u64, reason: &str) -> Result<Post, 
     let content = json!({ "state": "closed", "state_reason": reason });
     let path = format!("{}/issues/{number}", github.root);
     let made: Result<Issue, _> = github.http.send(Effect::Content, &Method::PATCH, &path, &content);
-    made.map(Post::from).map_err(|failure| failure.needing(PERMISSION).when_missing(|| github.absent(number)))
+    made.map(Post::from)
+        .map_err(|failure| failure.needing(&github_text(KindName::Labels)).when_missing(|| github.absent(number)))
 }
 
 pub(super) fn labels(github: &Github, number: u64) -> Result<Vec<String>, Failure> {
@@ -59,7 +60,8 @@ pub(super) fn add_labels(github: &Github, number: u64, labels: &[String]) -> Res
     let path = format!("{}/issues/{number}/labels", github.root);
     let content = json!({ "labels": labels });
     let made: Result<Vec<Label>, _> = github.http.send(Effect::Content, &Method::POST, &path, &content);
-    let made = made.map_err(|failure| failure.needing(PERMISSION).when_missing(|| github.absent(number)))?;
+    let made =
+        made.map_err(|failure| failure.needing(&github_text(KindName::Labels)).when_missing(|| github.absent(number)))?;
     let has = |wanted: &String| made.iter().any(|label| label.name.eq_ignore_ascii_case(wanted));
     match labels.iter().all(has) {
         true => Ok(()),
@@ -73,6 +75,6 @@ pub(super) fn remove_label(github: &Github, number: u64, label: &str) -> Result<
     match removed {
         // Somebody else has removed it.
         Err(Failure::Missing(_)) => Ok(()),
-        removed => removed.map(drop).map_err(|failure| failure.needing(PERMISSION)),
+        removed => removed.map(drop).map_err(|failure| failure.needing(&github_text(KindName::Labels))),
     }
 }

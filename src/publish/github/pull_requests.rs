@@ -6,11 +6,12 @@ use serde_json::json;
 
 use super::repository::Github;
 use super::requests::Pull;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{ChangedFile, NewPullRequest, Post, PullRequest, Visit};
 use crate::publish::http_client::Effect;
+use crate::publish::permissions::github_text;
 
-const PERMISSION: &str = "`pull-requests: write`";
 /// The most files of a pull request that are read. GitHub lists at most this many.
 const MAX_FILES: usize = 3_000;
 
@@ -44,9 +45,8 @@ pub(super) fn create(github: &Github, new: &NewPullRequest) -> Result<Post, Fail
     let made: Result<Pull, _> =
         github.http.send(Effect::Content, &Method::POST, &format!("{}/pulls", github.root), &content);
     let made = made.map_err(|failure| {
-        failure.needing(
-            "`pull-requests: write`, and in the repository's settings, Actions must be allowed to create pull requests",
-        )
+        let setting = "and in the repository's settings, Actions must be allowed to create pull requests";
+        failure.needing(&format!("{}, {setting}", github_text(KindName::Review)))
     })?;
     Ok(PullRequest::from(made).post)
 }
@@ -55,7 +55,7 @@ pub(super) fn update(github: &Github, number: u64, title: &str, body: &str) -> R
     let path = format!("{}/pulls/{number}", github.root);
     let content = json!({ "title": title, "body": body });
     let made: Result<Pull, _> = github.http.send(Effect::Content, &Method::PATCH, &path, &content);
-    made.map(|pull| PullRequest::from(pull).post).map_err(|failure| failure.needing(PERMISSION))
+    made.map(|pull| PullRequest::from(pull).post).map_err(|failure| failure.needing(&github_text(KindName::Review)))
 }
 
 #[derive(Deserialize)]

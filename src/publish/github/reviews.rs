@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::repository::Github;
 use super::requests::Comment;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Found, LineComment, Post, Review, Settle};
 use crate::publish::http_client::Effect;
 use crate::publish::mark::Mark;
-
-const PERMISSION: &str = "`pull-requests: write`";
+use crate::publish::permissions::github_text;
 
 pub(super) fn publish(
     github: &Github,
@@ -34,7 +34,7 @@ pub(super) fn publish(
     };
     let write = |_: Option<&Post>| {
         let made: Result<Comment, _> = github.http.send(Effect::Content, &Method::POST, &path, &content(review, mark));
-        made.map(Post::from).map_err(|failure| failure.needing(PERMISSION))
+        made.map(Post::from).map_err(|failure| failure.needing(&github_text(KindName::Review)))
     };
     settle.settle(&find, &write)
 }

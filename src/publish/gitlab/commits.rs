@@ -7,11 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::project::Gitlab;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{BranchHead, BranchUpdate, CommitFile, ForgeFile, NewCommit};
 use crate::publish::http_client::{Effect, encode};
+use crate::publish::permissions::gitlab_text;
 
-const PERMISSION: &str = "the scope `api` and the role Developer";
 const PROGRAM_MODE: &str = "100755";
 const LINK_MODE: &str = "120000";
 
@@ -93,13 +94,15 @@ pub(super) fn create(gitlab: &Gitlab, new: &NewCommit<'_>) -> Result<BranchHead,
     }
     let path = format!("{}/repository/commits", gitlab.root);
     let made: Result<Commit, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
-    made.map(BranchHead::from).map_err(|failure| failure.needing(PERMISSION))
+    made.map(BranchHead::from).map_err(|failure| failure.needing(&gitlab_text(KindName::PullRequest)))
 }
 
 fn actions(file: &CommitFile) -> Result<Vec<Value>, Failure> {
     let Some(new) = &file.new else { return Ok(vec![json!({ "action": "delete", "file_path": file.path })]) };
     if new.mode == LINK_MODE {
-        return Err(Failure::Refused(format!("`{}` is a symbolic link, which GitLab's API can't make", file.path)));
+        let what = format!("`{}` would be a symbolic link, which GitLab's API can't make", file.path);
+        let hint = "nothing of the change is published; take it from the record with `legwork apply`";
+        return Err(Failure::Refused(format!("{what}: {hint}")));
     }
     let is_program = new.mode == PROGRAM_MODE;
     let mode = json!({ "action": "chmod", "file_path": file.path, "execute_filemode": is_program });
@@ -108,4 +111,22 @@ fn actions(file: &CommitFile) -> Result<Vec<Value>, Failure> {
     let content = STANDARD.encode(content);
     let write = json!({ "action": action, "file_path": file.path, "content": content, "encoding": "base64" });
     Ok(if file.is_in_base || is_program { vec![write, mode] } else { vec![write] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::forge::NewFile;
+
+    #[test]
+    fn a_link_is_refused_with_what_to_do() {
+        let (mode, object) = (LINK_MODE.to_owned(), String::new());
+        let new = Some(NewFile { mode, object, content: Some(b"target".to_vec()) });
+        let link = CommitFile { path: "docs/link".to_owned(), is_in_base: false, new };
+        let refused = "`docs/link` would be a symbolic link, which GitLab's API can't make: nothing of the change is published; take \
+                       it from the record with `legwork apply`";
+        assert_eq!(actions(&link), Err(Failure::Refused(refused.to_owned())));
+        let removed = CommitFile { new: None, ..link };
+        assert_eq!(actions(&removed), Ok(vec![json!({ "action": "delete", "file_path": "docs/link" })]));
+    }
 }

@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 
 use super::project::Gitlab;
 use super::requests::Issue;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Target, Visit};
 use crate::publish::http_client::Effect;
-
-const PERMISSION: &str = "the scope `api` and the role Reporter";
+use crate::publish::permissions::gitlab_text;
 
 fn get(gitlab: &Gitlab, target: Target) -> Result<Issue, Failure> {
     let found: Result<Issue, _> = gitlab.http.get(&gitlab.path_of(target), &[]);
-    found.map_err(|failure| failure.needing(PERMISSION).when_missing(|| gitlab.absent(target)))
+    found.map_err(|failure| failure.needing(&gitlab_text(KindName::Issue)).when_missing(|| gitlab.absent(target)))
 }
 
 fn change(gitlab: &Gitlab, target: Target, content: &Value) -> Result<Issue, Failure> {
     let made: Result<Issue, _> = gitlab.http.send(Effect::Content, &Method::PUT, &gitlab.path_of(target), content);
-    made.map_err(|failure| failure.needing(PERMISSION).when_missing(|| gitlab.absent(target)))
+    made.map_err(|failure| failure.needing(&gitlab_text(KindName::Issue)).when_missing(|| gitlab.absent(target)))
 }
 
 /// The address of its page; empty if nobody knows.
@@ -30,7 +30,7 @@ pub(super) fn list_since(gitlab: &Gitlab, since: jiff::Timestamp, visit: Visit<'
     let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let query = [("scope", "all"), ("created_after", since.as_str())];
     let listed = gitlab.http.list(&format!("{}/issues", gitlab.root), &query, &mut |issue: Issue| visit(issue.into()));
-    listed.map_err(|failure| failure.needing(PERMISSION))
+    listed.map_err(|failure| failure.needing(&gitlab_text(KindName::Issue)))
 }
 
 pub(super) fn create(gitlab: &Gitlab, title: &str, body: &str, labels: &[String]) -> Result<Post, Failure> {
@@ -38,7 +38,7 @@ pub(super) fn create(gitlab: &Gitlab, title: &str, body: &str, labels: &[String]
     let path = format!("{}/issues", gitlab.root);
     let made: Result<Issue, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
     let disabled = || format!("{} has no issues, or the token can't see it", gitlab.project);
-    made.map(Post::from).map_err(|failure| failure.needing(PERMISSION).when_missing(disabled))
+    made.map(Post::from).map_err(|failure| failure.needing(&gitlab_text(KindName::Issue)).when_missing(disabled))
 }
 
 pub(super) fn is_open(gitlab: &Gitlab, target: Target) -> Result<bool, Failure> {

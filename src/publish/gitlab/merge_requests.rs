@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::project::Gitlab;
 use super::requests::Issue;
-use crate::outputs::{Branch, Subject};
+use crate::outputs::{Branch, KindName, Subject};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{ChangedFile, NewPullRequest, Post, PullRequest, Target, Visit};
 use crate::publish::http_client::Effect;
+use crate::publish::permissions::gitlab_text;
 
-const PERMISSION: &str = "the scope `api` and the role Developer";
 /// The most files of a merge request that are read.
 const MAX_FILES: usize = 3_000;
 
@@ -87,7 +87,7 @@ pub(super) fn create(gitlab: &Gitlab, new: &NewPullRequest) -> Result<Post, Fail
     });
     let path = format!("{}/merge_requests", gitlab.root);
     let made: Result<MergeRequest, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
-    made.map(|made| made.issue.into()).map_err(|failure| failure.needing(PERMISSION))
+    made.map(|made| made.issue.into()).map_err(|failure| failure.needing(&gitlab_text(KindName::PullRequest)))
 }
 
 pub(super) fn update(gitlab: &Gitlab, number: u64, title: &str, body: &str) -> Result<Post, Failure> {
@@ -95,7 +95,7 @@ pub(super) fn update(gitlab: &Gitlab, number: u64, title: &str, body: &str) -> R
     let content = json!({ "title": title, "description": body });
     let made: Result<MergeRequest, _> =
         gitlab.http.send(Effect::Content, &Method::PUT, &gitlab.path_of(target), &content);
-    made.map(|made| made.issue.into()).map_err(|failure| failure.needing(PERMISSION))
+    made.map(|made| made.issue.into()).map_err(|failure| failure.needing(&gitlab_text(KindName::PullRequest)))
 }
 
 #[derive(Deserialize)]

@@ -8,11 +8,12 @@ use super::merge_requests::{DiffRefs, find};
 use super::notes;
 use super::project::Gitlab;
 use super::requests::Note;
-use crate::outputs::Subject;
+use crate::outputs::{KindName, Subject};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Found, LineComment, Post, Review, Settle, Target};
 use crate::publish::http_client::Effect;
 use crate::publish::mark::Mark;
+use crate::publish::permissions::gitlab_text;
 
 #[derive(Deserialize)]
 struct Discussion {
@@ -56,7 +57,7 @@ pub(super) fn publish(
 fn create(gitlab: &Gitlab, number: u64, content: &Value) -> Result<Post, Failure> {
     let path = format!("{}/merge_requests/{number}/discussions", gitlab.root);
     let made: Result<Discussion, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, content);
-    let made = made.map_err(|failure| failure.needing("the scope `api` and the role Reporter"))?;
+    let made = made.map_err(|failure| failure.needing(&gitlab_text(KindName::Review)))?;
     let note = made.notes.into_iter().next();
     let note = note.ok_or_else(|| Failure::Unclear("the forge answered with an empty discussion".to_owned()))?;
     Ok(note.into_post(""))

@@ -5,9 +5,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::project::Gitlab;
+use crate::outputs::KindName;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{CheckRun, Post};
 use crate::publish::http_client::{Effect, encode};
+use crate::publish::permissions::gitlab_text;
 use crate::text::truncate::ellipsize;
 
 /// The longest description of a status, in characters.
@@ -61,5 +63,5 @@ pub(super) fn create(gitlab: &Gitlab, check: &CheckRun) -> Result<Post, Failure>
     let content = json!({ "state": state, "name": check.name, "description": description });
     let path = format!("{}/statuses/{}", gitlab.root, encode(&check.commit));
     let made: Result<Status, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
-    made.map(Post::from).map_err(|failure| failure.needing("the scope `api` and the role Developer"))
+    made.map(Post::from).map_err(|failure| failure.needing(&gitlab_text(KindName::Check)))
 }

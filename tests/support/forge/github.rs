@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::git::{Commit, Entry, Git};
-use super::{Api, ForgeAnswer, ForgeRequest, LOGIN, page};
+use super::{Api, ForgeAnswer, ForgeRequest, LOGIN, page, violations};
 
 /// Operations that were cut out of GitHub's description (@octokit/openapi).
 const OPERATIONS: &str = include_str!("../../publish/github-requests.json");
@@ -92,39 +92,6 @@ impl Github {
     fn id(&mut self) -> u64 {
         self.next += 1;
         self.next
-    }
-
-    /// Checks the body of a request against GitHub's description.
-    fn check(&mut self, request: &ForgeRequest, path: &[&str]) {
-        if request.method == "GET" {
-            return;
-        }
-        let found = self.operations["operations"].as_object().expect("operations").iter().find(|(_, operation)| {
-            let pattern: Vec<&str> = operation["path"].as_str().unwrap_or_default()[1..].split('/').collect();
-            let is_same = |(at, part): (usize, &&str)| part.starts_with('{') || path.get(at) == Some(part);
-            let has_rest = pattern.last() == Some(&"{ref}") && path.len() > pattern.len();
-            operation["method"] == *request.method
-                && (pattern.len() == path.len() || has_rest)
-                && pattern.iter().enumerate().all(is_same)
-        });
-        let Some((name, operation)) = found else {
-            self.violations.push(format!("{} {} is no operation", request.method, request.path));
-            return;
-        };
-        let schema = &operation["body"];
-        if schema.is_null() {
-            if !request.body.is_null() {
-                self.violations.push(format!("{name} has a body"));
-            }
-            return;
-        }
-        let validator = jsonschema::validator_for(schema).expect("GitHub's schema");
-        let wrong: Vec<String> = validator.iter_errors(&request.body).map(|error| error.to_string()).collect();
-        self.violations.extend(wrong.into_iter().map(|error| format!("{name}: {error}")));
-        if let (Some(known), Some(body)) = (schema["properties"].as_object(), request.body.as_object()) {
-            let unknown = body.keys().filter(|key| !known.contains_key(*key));
-            self.violations.extend(unknown.map(|key| format!("{name}: `{key}` is unknown")));
-        }
     }
 
     fn create_review(&mut self, number: u64, body: &Value) -> ForgeAnswer {
@@ -359,7 +326,9 @@ impl Api for Github {
     fn answer(&mut self, request: &ForgeRequest) -> ForgeAnswer {
         let parts = request.parts();
         let path: Vec<&str> = parts.iter().map(String::as_str).collect();
-        self.check(request, &path);
+        if request.method != "GET" {
+            self.violations.extend(violations(&self.operations, request, &path));
+        }
         match (&*request.method, path.as_slice()) {
             ("GET", ["user"]) if self.knows_user => ForgeAnswer::json(200, &json!({ "login": LOGIN, "id": 1 })),
             ("GET", ["user"]) => ForgeAnswer::error(403, "Resource not accessible by integration"),

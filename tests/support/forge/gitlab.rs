@@ -1,4 +1,4 @@
-//! GitLab.
+//! GitLab. Each request is checked against what GitLab documents of its API.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::git::{Commit, Entry, Git};
-use super::{Api, ForgeAnswer, ForgeRequest, LOGIN, page};
+use super::{Api, ForgeAnswer, ForgeRequest, LOGIN, page, violations};
+
+/// Operations, written by hand from GitLab's documentation of its API.
+const OPERATIONS: &str = include_str!("../../publish/gitlab-requests.json");
 
 /// A project `g/r`.
 pub(crate) struct Gitlab {
@@ -16,12 +19,18 @@ pub(crate) struct Gitlab {
     pub(crate) issues: BTreeMap<(String, u64), Value>,
     pub(crate) notes: Vec<Value>,
     pub(crate) statuses: Vec<Value>,
+    /// What is wrong with the requests.
+    pub(crate) violations: Vec<String>,
+    operations: Value,
     next: u64,
 }
 
 impl Gitlab {
     pub(crate) fn new(git: Git) -> Self {
-        let mut gitlab = Self { git, issues: BTreeMap::new(), notes: Vec::new(), statuses: Vec::new(), next: 1_000 };
+        let operations = serde_json::from_str(OPERATIONS).expect("the operations");
+        let (issues, violations) = (BTreeMap::new(), Vec::new());
+        let mut gitlab =
+            Self { git, issues, notes: Vec::new(), statuses: Vec::new(), violations, operations, next: 1_000 };
         gitlab.add("issues", 3);
         gitlab
     }
@@ -231,6 +240,7 @@ impl Api for Gitlab {
     fn answer(&mut self, request: &ForgeRequest) -> ForgeAnswer {
         let parts = request.parts();
         let path: Vec<&str> = parts.iter().map(String::as_str).collect();
+        self.violations.extend(violations(&self.operations, request, &path));
         match (&*request.method, path.as_slice()) {
             ("GET", ["user"]) => ForgeAnswer::json(200, &json!({ "username": LOGIN })),
             ("GET", ["projects", "g/r"]) => ForgeAnswer::json(200, &json!({ "id": 1, "default_branch": "main" })),

@@ -301,6 +301,41 @@ fn wire(answer: &ForgeAnswer) -> Vec<u8> {
     format!("{head}\r\n{body}").into_bytes()
 }
 
+/// What is wrong with a request, by the description of the forge's API: its operations, each with the JSON Schemas of its body and its
+/// query.
+pub(crate) fn violations(operations: &Value, request: &ForgeRequest, path: &[&str]) -> Vec<String> {
+    let found = operations["operations"].as_object().expect("operations").iter().find(|(_, operation)| {
+        let pattern: Vec<&str> = operation["path"].as_str().unwrap_or_default()[1..].split('/').collect();
+        let is_same = |(at, part): (usize, &&str)| part.starts_with('{') || path.get(at) == Some(part);
+        let has_rest = pattern.last() == Some(&"{ref}") && path.len() > pattern.len();
+        operation["method"] == *request.method
+            && (pattern.len() == path.len() || has_rest)
+            && pattern.iter().enumerate().all(is_same)
+    });
+    let Some((name, operation)) = found else {
+        return vec![format!("{} {} is no operation", request.method, request.path)];
+    };
+    let query = request.query.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let parts = [("body", &request.body), ("query", &Value::Object(query))];
+    let mut found = Vec::new();
+    for (part, value) in parts {
+        let schema = &operation[part];
+        if schema.is_null() {
+            if part == "body" && !value.is_null() {
+                found.push(format!("{name} has a body"));
+            }
+            continue;
+        }
+        let validator = jsonschema::validator_for(schema).expect("a schema");
+        found.extend(validator.iter_errors(value).map(|error| format!("{name}: {part}: {error}")));
+        if let (Some(known), Some(given)) = (schema["properties"].as_object(), value.as_object()) {
+            let unknown = given.keys().filter(|key| !known.contains_key(*key));
+            found.extend(unknown.map(|key| format!("{name}: {part}: `{key}` is unknown")));
+        }
+    }
+    found
+}
+
 /// A page of a list, with GitHub's header.
 pub(crate) fn page(items: &[Value], request: &ForgeRequest) -> ForgeAnswer {
     let number = |name: &str, default: usize| request.query(name).and_then(|text| text.parse().ok()).unwrap_or(default);
