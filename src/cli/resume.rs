@@ -120,7 +120,9 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let recorded_options = RunOptions {
         untrusted: run.options.untrusted,
         offline: run.options.offline,
-        state: options.state_path(&run.plan, &run.options, &run.runs_folder(), env).map(to_text),
+        state: options
+            .state_path(&run.plan, &run.options, &run.runs_folder(), env)
+            .map(|path| path.to_string_lossy().into_owned()),
         ..sandbox_options.to_run_options(&env.current_folder, files.result.as_deref())
     };
     let state = recorded_options.state.as_deref().map(Path::new);
@@ -136,10 +138,6 @@ pub(super) fn resume(options: &ResumeArgs, env: &CliEnv) -> Result<u8, Error> {
     let next = NextCommand::resume(&options.set, &options.set_env, &setup.prepared.plan.secret_inputs, has_key);
     let printed = PrintedRun { display_folder: &folder, format: &options.format, files, next };
     execute_and_print(setup, record, &printed, env)
-}
-
-fn to_text(path: PathBuf) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 impl ResumeArgs {

@@ -287,7 +287,7 @@ impl StateFile {
             match event {
                 Event::StateRead(state) => read = Some(state.sha256.clone()),
                 Event::StateSet(state) => {
-                    set = content(&self.job, &state.value).ok().map(|content| sha256_of(&content))
+                    set = content(&self.job, &state.value).ok().map(|content| sha256_of(&content));
                 }
                 _ => {}
             }
@@ -366,21 +366,21 @@ impl StateFile {
         if !is_trusted {
             return Ok(Settled::Foreign);
         }
-        self.save_pending(folder, &value, read, is_forced, has_result)
+        self.save_pending(folder, &value, read.as_ref(), is_forced, has_result)
     }
 
     fn save_pending(
         &mut self,
         folder: &Path,
         value: &Value,
-        read: Option<String>,
+        read: Option<&String>,
         is_forced: bool,
         has_result: bool,
     ) -> Result<Settled, Error> {
         let content = content(&self.job, value).map_err(|source| self.not_saved(folder, source))?;
         let sha256 = sha256_of(&content);
         let is_saved = self.sha256.as_ref() == Some(&sha256);
-        if !is_saved && self.sha256 != read && !is_forced {
+        if !is_saved && self.sha256.as_ref() != read && !is_forced {
             return Ok(Settled::Changed);
         }
         if !is_saved {
