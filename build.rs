@@ -11,6 +11,12 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=LEGWORK_COMMIT");
     println!("cargo::rustc-env=LEGWORK_TARGET={}", std::env::var("TARGET").unwrap_or_default());
+    // The tests start the debug build thousands of times, and each start would move a quarter of a million addresses.
+    let is_debug = std::env::var("PROFILE").as_deref() == Ok("debug");
+    let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if is_debug && target("OS") == "linux" && target("ENV") == "gnu" {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
     // A debug build is made again and again: it shouldn't start anew because of a commit.
     if std::env::var("PROFILE").as_deref() != Ok("release") || std::env::var_os("LEGWORK_COMMIT").is_some() {
         println!("cargo::rerun-if-changed=build.rs");

@@ -282,7 +282,7 @@ impl Steps<'_, '_> {
 }
 
 impl RunState {
-    /// Whether a check runs, as far as its condition is known only since the steps have run.
+    /// Whether a check runs whose condition is known only now that the steps have run.
     pub(super) fn has_check(&self, name: &str) -> bool {
         self.late.get().is_none_or(|late| !late.skipped_checks.contains(name))
     }

@@ -25,7 +25,7 @@ pub use self::cut_off_requests::CutOffRequests;
 pub use self::journal_entry::{JournalEntry, is_agent_id};
 pub use self::outcome::Outcome;
 pub use self::output_calls::{OutputCalls, ProposedOutputs, RefusedOutput};
-pub use self::run_model::{AgentModel, FailedCall, RunModel, StepBefore};
+pub use self::run_model::{AgentModel, AgentPhase, FailedCall, RunModel, RunningStep, StepBefore};
 pub use self::run_result::{
     Change, ChangeKind, CheckResult, ErrorInfo, RunResult, StateResult, StepResult, SubagentResult, summary_file,
 };

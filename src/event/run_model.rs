@@ -74,12 +74,45 @@ pub struct AgentModel {
     pub calls: BTreeMap<String, u64>,
     /// The failed calls, in the order in which the model asked for them.
     pub failed_calls: Vec<FailedCall>,
-    /// The end: outcome, turns and last text.
+    /// The end: outcome, turns and last text. None while it is at work, also again after its run was resumed.
     pub end: Option<(Outcome, u32, String)>,
+    /// The parent's description of its task; empty if there is none.
+    pub description: String,
+    /// The turn of its last request, from 1; 0 before the first.
+    pub requested_turn: u32,
+    /// What it does while nothing runs.
+    pub phase: AgentPhase,
+    /// The calls, checks and steps that run, in the order of their starts.
+    pub running: Vec<RunningStep>,
+    /// The start of the last call, check or step.
+    pub last_started: Option<Event>,
     /// The positions of the calls in the last reply, by their ids.
     positions: HashMap<String, usize>,
     /// Whether the last request asks for a summary of the conversation.
     asks_for_summary: bool,
+}
+
+/// What an agent does while none of its calls runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AgentPhase {
+    /// Before its first request.
+    #[default]
+    Starting,
+    /// Waits for a reply.
+    Thinking,
+    /// Waits for a summary of its conversation.
+    Summarizing,
+    /// Sends a request again that failed.
+    Retrying,
+}
+
+/// A call, a check or a step that runs.
+#[derive(Debug)]
+pub struct RunningStep {
+    /// The id of the call; None of a check or a step, which run one at a time.
+    call_id: Option<String>,
+    /// Its start.
+    pub started: Event,
 }
 
 /// A failed call.
@@ -135,10 +168,11 @@ impl RunModel {
             }
             Event::Resumed(resumed) => {
                 self.sandbox.clone_from(&resumed.sandbox);
-                let goes_on = |finished: &AgentFinished| finished.outcome.was_cut_off();
+                self.agents.values_mut().for_each(|agent| agent.running.clear());
+                let continues = |finished: &AgentFinished| finished.outcome.was_cut_off();
                 self.resumed_subagents =
-                    self.subagent_ends.values().filter(|end| goes_on(end)).map(|end| end.id.clone()).collect();
-                self.parent = self.parent.take().filter(|end| !goes_on(end));
+                    self.subagent_ends.values().filter(|end| continues(end)).map(|end| end.id.clone()).collect();
+                self.parent = self.parent.take().filter(|end| !continues(end));
                 self.end = None;
                 self.changed = None;
                 self.proposed = None;
@@ -271,7 +305,19 @@ impl RunModel {
 impl AgentModel {
     fn apply(&mut self, id: &str, event: &Event) {
         match event {
-            Event::RequestStarted(request) => self.asks_for_summary = request.kept_turns.is_some(),
+            Event::AgentStarted(started) => {
+                self.description.clone_from(started.description.as_ref().unwrap_or(&String::new()));
+            }
+            Event::RequestStarted(request) => {
+                self.asks_for_summary = request.kept_turns.is_some();
+                self.requested_turn = request.turn.max(1);
+                self.phase = if self.asks_for_summary { AgentPhase::Summarizing } else { AgentPhase::Thinking };
+                self.end = None;
+            }
+            Event::Retrying(_) => self.phase = AgentPhase::Retrying,
+            Event::CallStarted(started) => self.start(Some(&started.call_id), event),
+            Event::CheckStarted(_) | Event::BeforeStarted(_) => self.start(None, event),
+            Event::CheckFinished(_) | Event::BeforeFinished(_) => self.running.retain(|step| step.call_id.is_some()),
             Event::ReplyReceived(received) => {
                 self.replies = self.replies.saturating_add(1);
                 let calls = received.reply.tool_calls().enumerate();
@@ -282,6 +328,7 @@ impl AgentModel {
                 }
             }
             Event::CallFinished(finished) => {
+                self.running.retain(|step| step.call_id.as_ref() != Some(&finished.result.call_id));
                 *self.calls.entry(finished.tool.clone()).or_default() += u64::from(finished.end().was_run());
                 if finished.end().is_failure() {
                     // Parallel calls end in any order.
@@ -295,9 +342,16 @@ impl AgentModel {
             }
             Event::AgentFinished(finished) if finished.id == id => {
                 self.end = Some((finished.outcome, finished.turns, finished.text.clone()));
+                self.running.clear();
             }
             _ => {}
         }
+    }
+
+    fn start(&mut self, call_id: Option<&String>, event: &Event) {
+        self.end = None;
+        self.running.push(RunningStep { call_id: call_id.cloned(), started: event.clone() });
+        self.last_started = Some(event.clone());
     }
 }
 

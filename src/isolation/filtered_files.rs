@@ -83,7 +83,7 @@ impl FilteredList {
     }
 
     /// Copies the large files into a worktree that was made from a snapshot, and notes in its index which of the files haven't
-    /// changed, as far as the user's own index knows that: only a filter could tell from their content.
+    /// changed if the user's own index knows that: only a filter could tell from their content.
     pub(super) fn fill(
         &self,
         repository: &Repository,

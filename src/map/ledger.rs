@@ -267,7 +267,7 @@ impl Ledger {
         self.shared.write(&mut process, claim)
     }
 
-    /// What all processes have used for certain, as far as it was known at the last beat.
+    /// What all processes have used for certain, known at the last beat.
     pub fn total(&self) -> Amount {
         let total = self.shared.lock_total();
         total.process.plus(total.others.max(total.recorded))

@@ -127,7 +127,7 @@ pub struct StartLimits<'a> {
 pub struct ServerStart {
     /// The servers.
     pub servers: Arc<Servers>,
-    /// Their tools, as far as agents list them.
+    /// Those of their tools that agents list.
     pub tools: Vec<(String, ToolDefinitions)>,
     /// The servers that aren't required and did not start.
     pub missing: Vec<StartError>,

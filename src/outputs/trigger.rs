@@ -38,7 +38,7 @@ pub struct Branch {
     pub repository: Option<String>,
 }
 
-/// What started the run, as far as outputs need it.
+/// What outputs need to know about what started the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trigger {
     /// The forge.

@@ -273,7 +273,7 @@ impl Plan {
         Some(StartError { server: largest?.server.clone(), why, is_time_up: false })
     }
 
-    /// Takes the tools of a server, as far as agents list them.
+    /// Takes the tools of a server that agents list.
     pub fn set_server_tools(&mut self, server: &str, mut tools: ToolDefinitions) {
         tools.retain(|tool, _| self.allows_server_tool(server, tool));
         if let Some(server) = self.mcp.get_mut(server) {

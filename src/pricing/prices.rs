@@ -246,7 +246,7 @@ pub fn round_usd(usd: f64) -> f64 {
     (usd * 1e12).round() / 1e12
 }
 
-/// The embedded part of the table with a provider's prices, as far as a lookup of this model needs it, or the whole table.
+/// The embedded part of the table with those of a provider's prices that a lookup of this model needs, or the whole table.
 fn table_of(list: &str, name: &str) -> Option<&'static Calculator> {
     if list.is_empty() {
         return None;

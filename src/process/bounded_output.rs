@@ -89,7 +89,7 @@ struct LineScreen {
     state: EscapeState,
     /// The parameters of the control sequence so far.
     parameters: Vec<u8>,
-    /// The text of the line, as far as it isn't passed on.
+    /// The part of the line that isn't passed on yet.
     line: Vec<u8>,
     /// Whether the start of the line was passed on, because it is too long.
     is_long: bool,

@@ -151,7 +151,7 @@ impl Model {
     }
 
     /// The output tokens of one reply by default, where an agent gets `base`: more if the model always thinks, or thinks very
-    /// much, as far as it and its window allow.
+    /// much if it and its window allow that.
     pub fn default_max_tokens(&self, base: u32) -> u32 {
         let PriceKey { price_provider, price_model, .. } = self.price_key();
         let found = Capabilities::of(price_provider, price_model);

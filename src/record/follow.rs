@@ -74,7 +74,7 @@ impl RunWatch {
         Self { folder: folder.to_owned(), seen: None }
     }
 
-    /// Whether a process runs it, as far as can be known by now.
+    /// Whether a process is known to run it by now.
     pub fn is_running(&mut self) -> bool {
         if is_locked(&self.folder) {
             return true;

@@ -47,7 +47,7 @@ impl Record {
         Self::from_reading(query.folder, query.read(&mut |_| {})?, false)
     }
 
-    /// Opens a run's folder for showing it: as far as it can be read. The plan is that of `plan.json` if the start of the journal
+    /// Opens a run's folder for showing what can be read of it. The plan is that of `plan.json` if the start of the journal
     /// is damaged.
     ///
     /// # Errors

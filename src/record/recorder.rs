@@ -364,7 +364,7 @@ pub(super) fn check_latest(job_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates a folder for records below `out`, or opens it. Both paths are canonical, as far as the folders exist: a link that has
+/// Creates a folder for records below `out`, or opens it. The parts of both paths that exist are canonical: a link that has
 /// come since is an error. If `out` doesn't exist yet, it gets a `.gitignore` for everything.
 ///
 /// # Errors

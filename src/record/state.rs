@@ -247,7 +247,7 @@ pub struct RecordReading {
     pub defect: Option<String>,
     /// How its run started. At a glance, it isn't read if the run has ended.
     pub start: Option<RunStart>,
-    /// The plan in the journal, as far as the start.
+    /// The plan in the start of the journal.
     pub plan: Option<Plan>,
     /// Whether a journal that was read has an incomplete last line.
     pub is_torn: bool,

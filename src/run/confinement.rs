@@ -36,7 +36,7 @@ pub struct SandboxRequest {
     pub writable: Vec<PathBuf>,
 }
 
-/// What a run does, as far as it must be confined.
+/// What a run does that must be confined.
 #[derive(Debug, Clone)]
 pub struct SandboxScope {
     /// The job's name.

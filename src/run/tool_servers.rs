@@ -146,7 +146,7 @@ fn scripted_servers(plan: &mut Plan, scripts: BTreeMap<String, Script>) -> Scrip
     scripted
 }
 
-/// The name on its server of a tool that a script names as the model knows it, as far as the allowlists tell.
+/// The name on its server of a tool that a script names as the model knows it, if the allowlists tell it.
 fn own_tool_name(tool: &str, allowed: &[String]) -> String {
     if allowed.iter().any(|pattern| allows_tool(pattern, tool)) {
         return tool.to_owned();

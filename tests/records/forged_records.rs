@@ -256,7 +256,7 @@ fn try_impossible_times(share: usize) {
 
 #[test]
 fn hostile_texts_in_a_record_steer_nothing() {
-    try_hostile_texts(6);
+    try_hostile_texts(12);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn paths_in_place_of_the_names_in_a_record_lead_nowhere() {
 
 #[test]
 fn huge_numbers_in_a_record_overflow_nothing() {
-    try_huge_numbers(6);
+    try_huge_numbers(12);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn links_and_pipes_in_a_record_are_not_followed() {
                 let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
                 assert!(made.success());
             }
-            workspace.assert_are_safe(readers(usize::from(is_link), 2), name);
+            workspace.assert_are_safe(readers(usize::from(is_link), 4), name);
             assert_eq!(std::fs::read_to_string(victim).unwrap(), "mine\n", "{name}");
         }
     }
@@ -316,7 +316,7 @@ fn deep_and_long_lines_in_a_record_are_bounded() {
             let text = change(&std::fs::read_to_string(&path).unwrap());
             let text = if name.ends_with('l') { with_checksums(&text) } else { text };
             std::fs::write(&path, text).unwrap();
-            workspace.assert_are_safe(readers(row, 3), name);
+            workspace.assert_are_safe(readers(row, 5), name);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The fixtures of the tests of the whole program: a folder to work in, the real executable, a provider.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub(crate) mod body_dump;
 pub(crate) mod bubblewrap;
 pub(crate) mod forge;
@@ -21,15 +23,17 @@ pub(crate) fn report_skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped {test}: {why}");
 }
 
-/// A sample of points, such as the events of a run, spread over all of them: others in each run of the tests, so that many runs
-/// try each. All of them if `LEGWORK_TEST_POINTS` is `all`.
+/// A sample of points, such as the events of a run or attacks, spread over all of them: others at each call and in each run of
+/// the tests, so that the calls of a loop try each together. All of them if `LEGWORK_TEST_POINTS` is `all`.
 pub(crate) fn sample<T>(points: impl IntoIterator<Item = T>, most: usize) -> Vec<T> {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
     let all: Vec<T> = points.into_iter().collect();
     if std::env::var_os("LEGWORK_TEST_POINTS").is_some_and(|points| points == "all") {
         return all;
     }
     let step = all.len().div_ceil(most).max(1);
-    all.into_iter().skip(std::process::id() as usize % step).step_by(step).collect()
+    let first = (std::process::id() as usize).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+    all.into_iter().skip(first % step).step_by(step).collect()
 }
 
 /// Tests several items at the same time, because they mostly wait: each on a thread that has the name of the test. Returns

@@ -28,7 +28,7 @@ pub(super) struct LiveLine<'a> {
     /// How long it has run.
     pub(super) elapsed: Duration,
     /// What it is for; may be empty.
-    pub(super) description: &'a str,
+    pub(super) description: String,
     /// What it does.
     pub(super) action: String,
 }
@@ -51,7 +51,7 @@ impl LiveLine<'_> {
                 let elapsed = FormattedDuration(self.elapsed).to_string();
                 let left = columns.saturating_sub(measure_text_width(&prefix) + elapsed.len() + FIXED_COLUMNS);
                 let most = left.saturating_sub(measure_text_width(&message)).max(left / 2);
-                message = format!("{}: {message}", truncate_str(self.description, most, "…"));
+                message = format!("{}: {message}", truncate_str(&self.description, most, "…"));
             }
         }
         bar.set_elapsed(self.elapsed);

@@ -7,7 +7,7 @@ use indicatif::FormattedDuration;
 
 use super::event_line::event_line;
 use crate::cli::output::printable;
-use crate::event::{Event, JournalEntry, PARENT, RunUse, Spend};
+use crate::event::{AgentModel, AgentPhase, Event, JournalEntry, PARENT, RunModel, RunUse, RunningStep, Spend};
 use crate::plan::{Plan, PlannedLimits};
 use crate::pricing::Prices;
 use crate::reports::run_stats;
@@ -15,9 +15,7 @@ use crate::run::ResumeState;
 use crate::running_clock::RunningInstant;
 use crate::text::{pluralize, truncate};
 
-/// The call id of a running check. The ids of providers are never empty.
-const CHECK_CALL_ID: &str = "";
-/// The most characters that are kept of what an agent does.
+/// The most characters that are shown of what an agent does.
 const MAX_ACTION_CHARS: usize = 160;
 
 /// What a run is doing and what it has used.
@@ -28,7 +26,9 @@ pub(super) struct LiveRun {
     started: RunningInstant,
     /// How long the run ran before this process.
     elapsed_before: Duration,
-    agents: IndexMap<String, LiveAgent>,
+    /// When the part of each agent in this process began, in the order in which they started.
+    agents: IndexMap<String, RunningInstant>,
+    model: RunModel,
     used: RunUse,
 }
 
@@ -41,27 +41,12 @@ fn short_spend(spend: &Spend) -> String {
 }
 
 /// What one agent is doing.
-pub(super) struct LiveAgent {
+pub(super) struct LiveAgent<'a> {
     /// Its id.
-    pub(super) id: String,
-    /// The parent's description of the task; empty if there is none.
-    pub(super) description: String,
-    /// Its turn.
-    pub(super) turn: u32,
+    pub(super) id: &'a str,
     /// When its part in this process began.
     pub(super) started: RunningInstant,
-    running_calls: Vec<RunningCall>,
-    /// What it does while no call runs.
-    state: &'static str,
-    last_call: String,
-    has_ended: bool,
-}
-
-struct RunningCall {
-    id: String,
-    line: String,
-    /// The subagent that answers it.
-    child: Option<String>,
+    model: &'a AgentModel,
 }
 
 impl LiveRun {
@@ -73,6 +58,7 @@ impl LiveRun {
             started: RunningInstant::now(),
             elapsed_before: earlier.map(ResumeState::elapsed).unwrap_or_default(),
             agents: IndexMap::new(),
+            model: RunModel::default(),
             used: RunUse::priced(prices),
         };
         for entry in earlier.map(ResumeState::entries).unwrap_or_default() {
@@ -84,36 +70,38 @@ impl LiveRun {
     /// Takes the next event.
     pub(super) fn apply(&mut self, entry: &JournalEntry) {
         self.used.apply(entry);
+        self.model.apply(&entry.agent, &entry.event, entry.at);
         match &entry.event {
-            Event::Resumed(_) => self.agents.values_mut().for_each(|agent| agent.running_calls.clear()),
             Event::RunStarted(_)
+            | Event::Resumed(_)
             | Event::RunFinished(_)
-            | Event::WorkspaceChanged(_)
-            | Event::OutputsProposed(_)
             | Event::StateRead(_)
             | Event::StateSet(_) => {}
-            // The parent's journal has the end of a subagent, too.
-            Event::AgentFinished(finished) if finished.id != entry.agent => {}
+            _ if self.agents.contains_key(&entry.agent) => {}
             _ => {
-                let agent = self.agents.entry(entry.agent.clone()).or_insert_with(|| LiveAgent::new(&entry.agent));
-                agent.apply(entry);
+                self.agents.insert(entry.agent.clone(), RunningInstant::now());
             }
         }
     }
 
+    fn agent(&self, id: &str) -> Option<LiveAgent<'_>> {
+        let (id, started) = self.agents.get_key_value(id)?;
+        Some(LiveAgent { id, started: *started, model: self.model.agents.get(id)? })
+    }
+
     /// The agents that are at work, in the order in which they started.
-    pub(super) fn active_agents(&self) -> impl Iterator<Item = &LiveAgent> {
-        self.agents.values().filter(|agent| !agent.has_ended)
+    pub(super) fn active_agents(&self) -> impl Iterator<Item = LiveAgent<'_>> {
+        self.agents.keys().filter_map(|id| self.agent(id)).filter(|agent| agent.model.end.is_none())
     }
 
     /// The parent, if it has started.
-    pub(super) fn parent(&self) -> Option<&LiveAgent> {
-        self.agents.get(PARENT)
+    pub(super) fn parent(&self) -> Option<LiveAgent<'_>> {
+        self.agent(PARENT)
     }
 
     /// The description of a subagent's task; empty if there is none.
-    pub(super) fn description(&self, id: &str) -> &str {
-        self.agents.get(id).map_or("", |agent| &agent.description)
+    pub(super) fn description(&self, id: &str) -> String {
+        self.agent(id).map(|agent| agent.description()).unwrap_or_default()
     }
 
     /// The cost so far; `None` if a price isn't known.
@@ -130,7 +118,7 @@ impl LiveRun {
     /// `$0.12, 12 of 50 turns, 24 %`.
     pub(super) fn cost_and_limit(&self) -> String {
         let cost = self.cost().map_or("cost unknown".to_owned(), short_cost);
-        let turns = self.parent().map_or(0, |parent| parent.turn);
+        let turns = self.parent().map_or(0, |parent| parent.turn());
         let elapsed = self.elapsed();
         let count = |used: u64, limit: Option<u64>, what: &str| {
             limit.map(|limit| (used as f64 / limit.max(1) as f64, format!("{used} of {}", pluralize(limit, what))))
@@ -169,10 +157,10 @@ impl LiveRun {
     /// What the run does, in one line for a log: `parent turn 12, explorer-1 bash cargo test`.
     pub(super) fn activity(&self) -> String {
         const MAX_AGENTS: usize = 4;
-        let agents: Vec<&LiveAgent> = self.active_agents().collect();
-        let named = agents.iter().take(MAX_AGENTS).map(|agent| match agent.id.as_str() {
-            PARENT if agents.len() > 1 => format!("parent turn {}", agent.turn),
-            PARENT => format!("parent turn {} {}", agent.turn, agent.action()),
+        let agents: Vec<LiveAgent<'_>> = self.active_agents().collect();
+        let named = agents.iter().take(MAX_AGENTS).map(|agent| match agent.id {
+            PARENT if agents.len() > 1 => format!("parent turn {}", agent.turn()),
+            PARENT => format!("parent turn {} {}", agent.turn(), agent.action()),
             id => format!("{id} {}", agent.action()),
         });
         let mut parts: Vec<String> = named.collect();
@@ -198,7 +186,7 @@ impl LiveRun {
 
     /// What the run mainly does: what its subagents do, or else the parent.
     pub(super) fn main_activity(&self) -> String {
-        let subagents: Vec<&LiveAgent> = self.active_agents().filter(|agent| agent.id != PARENT).collect();
+        let subagents: Vec<LiveAgent<'_>> = self.active_agents().filter(|agent| agent.id != PARENT).collect();
         match (subagents.as_slice(), self.parent()) {
             ([], Some(parent)) => parent.action(),
             ([], None) => "starting".to_owned(),
@@ -208,75 +196,48 @@ impl LiveRun {
     }
 }
 
-impl LiveAgent {
-    fn new(id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            description: String::new(),
-            turn: 1,
-            started: RunningInstant::now(),
-            running_calls: Vec::new(),
-            state: "starting",
-            last_call: String::new(),
-            has_ended: false,
-        }
+impl LiveAgent<'_> {
+    /// Its turn, from 1.
+    pub(super) fn turn(&self) -> u32 {
+        self.model.requested_turn.max(1)
     }
 
-    fn apply(&mut self, entry: &JournalEntry) {
-        let line = || {
-            let line = printable(event_line(entry).unwrap_or_default().trim_end());
-            truncate::ellipsize(&line, MAX_ACTION_CHARS)
-        };
-        self.has_ended = false;
-        match &entry.event {
-            Event::AgentStarted(started) => {
-                let description = printable(started.description.as_deref().unwrap_or_default());
-                self.description = truncate::ellipsize(description.trim(), MAX_ACTION_CHARS);
-            }
-            Event::RequestStarted(request) => {
-                self.turn = request.turn.max(1);
-                self.state = if request.kept_turns.is_some() { "summarizing" } else { "thinking" };
-            }
-            Event::Retrying(_) => self.state = "retrying",
-            Event::CallStarted(started) => {
-                let line = line();
-                self.last_call.clone_from(&line);
-                self.running_calls.push(RunningCall {
-                    id: started.call_id.clone(),
-                    line,
-                    child: started.child.clone(),
-                });
-            }
-            Event::CallFinished(finished) => self.running_calls.retain(|call| call.id != finished.result.call_id),
-            Event::CheckStarted(_) | Event::BeforeStarted(_) => {
-                let (id, line) = (CHECK_CALL_ID.to_owned(), line());
-                self.last_call.clone_from(&line);
-                self.running_calls.push(RunningCall { id, line, child: None });
-            }
-            Event::CheckFinished(_) | Event::BeforeFinished(_) => {
-                self.running_calls.retain(|call| call.id != CHECK_CALL_ID);
-            }
-            Event::AgentFinished(_) => {
-                self.has_ended = true;
-                self.running_calls.clear();
-            }
-            _ => {}
-        }
+    /// The parent's description of the task; empty if there is none.
+    pub(super) fn description(&self) -> String {
+        truncate::ellipsize(printable(&self.model.description).trim(), MAX_ACTION_CHARS)
     }
 
     /// What it does: the calls that run, or else that the model thinks, and its last call.
     pub(super) fn action(&self) -> String {
-        let children = self.running_calls.iter().filter_map(|call| call.child.as_deref()).count();
-        match self.running_calls.as_slice() {
-            [] if self.last_call.is_empty() => self.state.to_owned(),
-            [] => format!("{} (last: {})", self.state, self.last_call),
-            [only] => match &only.child {
+        let line = |event| {
+            let line = event_line(self.id, event).unwrap_or_default();
+            truncate::ellipsize(&printable(line.trim_end()), MAX_ACTION_CHARS)
+        };
+        let child = |step: &RunningStep| match &step.started {
+            Event::CallStarted(started) => started.child.clone(),
+            _ => None,
+        };
+        let running = &self.model.running;
+        let children = running.iter().filter_map(child).count();
+        match (running.as_slice(), &self.model.last_started) {
+            ([], None) => phase(self.model.phase).to_owned(),
+            ([], Some(last)) => format!("{} (last: {})", phase(self.model.phase), line(last)),
+            ([only], _) => match child(only) {
                 Some(child) => format!("waiting for {child}"),
-                None => only.line.clone(),
+                None => line(&only.started),
             },
-            all if children == all.len() => format!("waiting for {children} subagents"),
-            [first, rest @ ..] => format!("{} (and {} more)", first.line, rest.len()),
+            (all, _) if children == all.len() => format!("waiting for {children} subagents"),
+            ([first, rest @ ..], _) => format!("{} (and {} more)", line(&first.started), rest.len()),
         }
+    }
+}
+
+fn phase(phase: AgentPhase) -> &'static str {
+    match phase {
+        AgentPhase::Starting => "starting",
+        AgentPhase::Thinking => "thinking",
+        AgentPhase::Summarizing => "summarizing",
+        AgentPhase::Retrying => "retrying",
     }
 }
 
@@ -363,7 +324,7 @@ mod tests {
     #[test]
     fn an_agent_does_what_runs_or_thinks_about_what_it_did_last() {
         let mut status = LiveRun::new(&plan(&json!({})), &Prices::default(), None);
-        let action = |status: &LiveRun, id: &str| status.agents[id].action();
+        let action = |status: &LiveRun, id: &str| status.agent(id).unwrap().action();
         status.apply(&entry(
             "look-1",
             "agent_started",

@@ -256,7 +256,7 @@ mod tests {
 
     fn line<'a>(id: &'a str, description: &'a str, action: &str) -> LiveLine<'a> {
         let (spent, action) = ("12.3k $0.02".to_owned(), action.to_owned());
-        LiveLine { id, turn: 3, spent, elapsed: Duration::from_secs(20), description, action }
+        LiveLine { id, turn: 3, spent, elapsed: Duration::from_secs(20), description: description.to_owned(), action }
     }
 
     /// The lines without their spinners, in this many columns and rows.

@@ -247,9 +247,9 @@ impl ShownMap {
         screen.total.set_prefix(left.map_or(String::new(), |left| format!(", about {} left", HumanDuration(left))));
         screen.draw(state.active.iter().map(|(id, row)| {
             let status = row.status.0.lock().ignore_poison();
-            let turn = status.parent().map_or(1, |parent| parent.turn);
+            let turn = status.parent().map_or(1, |parent| parent.turn());
             let (spent, action) = (status.spent(), status.main_activity());
-            LiveLine { id, turn, spent, elapsed: row.started.elapsed(), description: "", action }
+            LiveLine { id, turn, spent, elapsed: row.started.elapsed(), description: String::new(), action }
         }));
     }
 

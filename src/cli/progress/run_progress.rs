@@ -98,13 +98,13 @@ impl RunObserver for Shown {
             Display::Live(screen) => {
                 drop(status);
                 if is_shown_above(entry)
-                    && let Some(line) = event_line(entry)
+                    && let Some(line) = event_line(&entry.agent, &entry.event)
                 {
                     screen.print_above(&format!("  {} {}", pad_id(&entry.agent, 16), printable(line.trim_end())));
                 }
             }
             Display::Log { console, heartbeat, groups } => {
-                let Some(line) = event_line(entry) else { return };
+                let Some(line) = event_line(&entry.agent, &entry.event) else { return };
                 let line = format!("{:<ID_COLUMNS$} {}", entry.agent, printable(line.trim_end()));
                 let mut groups =
                     groups.as_ref().filter(|_| entry.agent != PARENT).map(|groups| groups.lock().ignore_poison());
@@ -112,8 +112,8 @@ impl RunObserver for Shown {
                     (Event::AgentFinished(_), Some(groups)) => {
                         let title = group_title(
                             &entry.agent,
-                            status.description(&entry.agent),
-                            &event_line(entry).unwrap_or_default(),
+                            &status.description(&entry.agent),
+                            &event_line(&entry.agent, &entry.event).unwrap_or_default(),
                         );
                         console.eprint_raw(&groups.take(&entry.agent, &title));
                     }
@@ -161,7 +161,7 @@ impl Shown {
             }
             Display::Live(screen) => {
                 let status = self.status.lock().ignore_poison();
-                let agents: Vec<&LiveAgent> = status.active_agents().collect();
+                let agents: Vec<LiveAgent<'_>> = status.active_agents().collect();
                 screen.total.set_message(status.cost_and_limit());
                 screen.draw(agents.iter().map(|agent| agent_line(agent, &status)));
             }
@@ -186,7 +186,7 @@ impl Shown {
                 let Some(mut groups) = groups.as_ref().map(|groups| groups.lock().ignore_poison()) else { return };
                 for agent in groups.open() {
                     let title =
-                        group_title(&agent, self.status.lock().ignore_poison().description(&agent), "not ended");
+                        group_title(&agent, &self.status.lock().ignore_poison().description(&agent), "not ended");
                     console.eprint_raw(&groups.take(&agent, &title));
                 }
             }
@@ -194,13 +194,13 @@ impl Shown {
     }
 }
 
-fn agent_line<'a>(agent: &'a LiveAgent, run: &LiveRun) -> LiveLine<'a> {
+fn agent_line<'a>(agent: &LiveAgent<'a>, run: &LiveRun) -> LiveLine<'a> {
     LiveLine {
-        id: &agent.id,
-        turn: agent.turn,
-        spent: run.spent_by(&agent.id),
+        id: agent.id,
+        turn: agent.turn(),
+        spent: run.spent_by(agent.id),
         elapsed: agent.started.elapsed(),
-        description: &agent.description,
+        description: agent.description(),
         action: agent.action(),
     }
 }

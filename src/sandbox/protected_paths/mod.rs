@@ -247,7 +247,7 @@ impl ProtectedPathSearch<'_> {
         self.paths.insert(self.canonical(path));
     }
 
-    /// The canonical path, as far as it exists.
+    /// The canonical path of the part that exists, followed by the rest.
     fn canonical(&self, path: &Path) -> PathBuf {
         // Most paths are in the root itself, which is canonical.
         let is_plain = path.parent() == Some(&self.root)

@@ -244,7 +244,7 @@ impl LineRange {
     }
 
     /// Reads past the next line break. At most `max_bytes` bytes of the line are appended to `line`, without its `\n`. Returns
-    /// the length of the line as far as it was read, or `None` at the end of the file.
+    /// the length of the part of the line that was read, or `None` at the end of the file.
     fn take_line(
         &mut self,
         reader: &mut impl BufRead,
