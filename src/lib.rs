@@ -21,6 +21,7 @@
 
 pub mod sync;
 pub mod running_clock;
+pub mod temporary_folder;
 pub mod exit_code;
 pub mod text;
 pub mod attachment;

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, statat, unlinkat};
-use tempfile::TempDir;
 
+use crate::sandbox::ScratchDirs;
 use crate::workspace::open_beneath::{entries, open_dir};
 use crate::workspace::open_root::OpenRoot;
 use crate::workspace::tree_copy::{CopyRules, copy_tree};
@@ -25,7 +25,8 @@ const MAX_DEPTH: usize = 64;
 /// The folder that steps write to, and the one in the record.
 #[derive(Debug)]
 pub(super) struct StepFiles {
-    scratch: TempDir,
+    /// Removed even if this process is killed.
+    _scratch: ScratchDirs,
     path: PathBuf,
     kept: PathBuf,
 }
@@ -36,11 +37,11 @@ impl StepFiles {
     /// # Errors
     /// A folder can't be created or read.
     pub(super) fn open(kept: &Path) -> io::Result<Self> {
-        let scratch = tempfile::Builder::new().prefix("legwork-files-").tempdir()?;
-        let path = scratch.path().canonicalize()?;
-        let files = Self { scratch, path, kept: kept.to_owned() };
-        copy_step_files(&files.kept, files.scratch.path())?;
-        Ok(files)
+        let scratch = ScratchDirs::create_in(&tempfile::env::temp_dir())?;
+        scratch.settle();
+        let path = scratch.tmp().canonicalize()?;
+        copy_step_files(kept, &path)?;
+        Ok(Self { _scratch: scratch, path, kept: kept.to_owned() })
     }
 
     /// The folder that steps write to.
@@ -130,6 +131,8 @@ fn remove_missing(kept: &OwnedFd, scratch: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use tempfile::TempDir;
 
     use super::*;
 

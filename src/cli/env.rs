@@ -9,7 +9,7 @@ use crate::context_files::WorkspaceFiles;
 use crate::diagnostic::Diagnostic;
 use crate::error::Error;
 use crate::git::{GitProgram, Repository, is_worktree_root};
-use crate::lints::provider_keys;
+use crate::lints::{RECORD_KEY, provider_keys};
 use crate::pricing::Prices;
 use crate::providers::user_servers::ParsedServers;
 use crate::record::Record;
@@ -81,7 +81,9 @@ impl CliEnv {
     /// Git from outside of these folders.
     pub(super) fn git_program(&self, changeable: &Folders) -> Option<GitProgram> {
         let temporary = changeable.temporary_folders().into_iter().next()?;
-        Some(GitProgram::new(self.program("git", changeable)?, temporary, restrict_git))
+        let git = GitProgram::new(self.program("git", changeable)?, temporary, restrict_git);
+        // The workspace of a test case is the same for all users.
+        Some(if self.checkout.is_some() { git } else { git.with_user(&self.variables) })
     }
 
     /// The environment of a program that is started outside of the sandbox: ours, without keys, without our own variables, and
@@ -110,6 +112,11 @@ impl CliEnv {
         })
     }
 
+    /// Whether there may be a sandbox that can hide a file in a folder that commands can write to.
+    pub(super) fn has_bubblewrap(&self) -> bool {
+        self.program("bwrap", &Folders::new(&[])).is_some()
+    }
+
     /// The files and folders around a run. `job_files` are absolute paths.
     pub(super) fn run_places(&self, job_files: Vec<PathBuf>, runs_folder: &Path) -> RunPlaces {
         let path = std::env::split_paths(self.variable("PATH").unwrap_or_default());
@@ -118,6 +125,9 @@ impl CliEnv {
             runs_folder: canonical_as_far_as_possible(runs_folder),
             home: self.folder_variable("HOME"),
             path_dirs: path.filter(|entry| entry.is_absolute()).collect(),
+            hidden_key: Some(self)
+                .filter(|env| env.variable(RECORD_KEY).is_none() && env.has_bubblewrap())
+                .and_then(Self::record_key_path),
             probe_cache: self.xdg_file("XDG_CACHE_HOME", ".cache", "sandbox-probes"),
         }
     }

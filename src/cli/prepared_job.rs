@@ -361,9 +361,6 @@ impl<'a> PreparedJob<'a> {
 /// The keys that sign the records of a job's runs. No command may be able to read or change them.
 fn record_keys<'a>(args: &'a JobArgs, shared: &Path, env: &'a CliEnv) -> RecordKeys<'a> {
     let writable = args.sandbox_options.writable().iter().map(|folder| env.current_folder.join(folder));
-    let folders: Vec<PathBuf> = writable.chain([shared.to_owned()]).collect();
-    Arc::new(move |workspace| {
-        let folders: Vec<&Path> = folders.iter().map(PathBuf::as_path).chain([workspace]).collect();
-        env.record_key(&folders)
-    })
+    let (writable, shared): (Vec<PathBuf>, _) = (writable.collect(), shared.to_owned());
+    Arc::new(move |workspace| env.record_key_beside(&[&shared, workspace], &writable))
 }

@@ -53,9 +53,27 @@ impl CliEnv {
         Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
 
+    /// The file with the key, if there is a folder for it and the environment has none.
+    pub(super) fn record_key_path(&self) -> Option<PathBuf> {
+        self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key")
+    }
+
+    /// The key as for [`Self::record_key`], of a run whose commands can write to `writable`, too. Bubblewrap hides the file there.
+    ///
+    /// # Errors
+    /// The key in the environment is too short.
+    pub(super) fn record_key_beside(
+        &self,
+        folders: &[&Path],
+        writable: &[PathBuf],
+    ) -> Result<Option<RecordKey>, Error> {
+        let writable = if self.has_bubblewrap() { &[] } else { writable };
+        self.record_key(&folders.iter().copied().chain(writable.iter().map(PathBuf::as_path)).collect::<Vec<_>>())
+    }
+
     /// The file with the key, or why there is none.
     pub(super) fn record_key_file(&self, folders: &[&Path]) -> Result<PathBuf, String> {
-        let Some(path) = self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key") else {
+        let Some(path) = self.record_key_path() else {
             return Err(format!("there is no folder for the key; set HOME or {RECORD_KEY}"));
         };
         let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();

@@ -180,8 +180,8 @@ impl ResumeArgs {
         // An unreadable record is rejected later.
         let workspace = record.map(|record| Path::new(&record.plan.workspace));
         let folders = [self.workspace.as_deref(), workspace, Some(folder)];
-        let writable = self.sandbox_options.writable().iter().map(PathBuf::as_path);
-        env.record_key(&folders.into_iter().flatten().chain(writable).collect::<Vec<_>>())
+        let folders: Vec<&Path> = folders.into_iter().flatten().collect();
+        env.record_key_beside(&folders, self.sandbox_options.writable())
     }
 
     /// Writes the files of a run that has ended, and says why it can't be resumed. Returns its exit code.

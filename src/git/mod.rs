@@ -17,6 +17,7 @@ pub(crate) use committed_files::{CommitError, CommittedFiles};
 pub use committed_files::{REFERENCE_FORM, is_reference_name};
 pub(crate) use config::{GitConfig, MAX_FILE_BYTES};
 pub use config::{open_regular_file, own_ignore_file, safe_directories};
+pub(crate) use process::die_with;
 pub use program::{GitFiles, GitProgram, Restrict, Restriction};
 pub use repository::{Repository, head_commit, is_worktree_root, worktree_around};
 pub(crate) use repository::{

@@ -8,6 +8,7 @@
 //! Git follows the links in the path of a file, and a process of a run could replace a folder by one while git works. So a
 //! command for a working tree can open only the files that it needs, where the kernel can restrict it: see [`GitFiles`].
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -18,11 +19,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
-use tempfile::TempDir;
 
 use super::config::open_regular_file;
 use super::process::GitProcess;
 use super::repository::{Repository, alternate_object_dirs, is_object_dir};
+use crate::temporary_folder::TemporaryFolder;
 use crate::text::bounded::read_up_to;
 
 /// How long a command may take that reads or writes all files of a working tree.
@@ -112,13 +113,26 @@ pub type Restrict = fn(&GitFiles) -> io::Result<Option<Arc<dyn Restriction>>>;
 pub struct GitProgram {
     program: PathBuf,
     temporary: PathBuf,
+    user: Vec<(String, String)>,
     restrict: Restrict,
 }
 
 impl GitProgram {
     /// `program` is an absolute path, and `temporary` a folder for temporary files; commands can change neither.
     pub fn new(program: PathBuf, temporary: PathBuf, restrict: Restrict) -> Self {
-        Self { program, temporary, restrict }
+        let user = NO_CONFIGURATION.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Self { program, temporary, user, restrict }
+    }
+
+    /// The same with the user's own settings and lists of ignored files, which these variables name. Without this, there are none.
+    #[must_use]
+    pub fn with_user(self, variables: &BTreeMap<String, String>) -> Self {
+        let named = USER_VARIABLES.into_iter().filter_map(|name| Some((name.to_owned(), variables.get(name)?.clone())));
+        Self { user: named.collect(), ..self }
+    }
+
+    fn user_variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.user.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The absolute path of the program.
@@ -146,7 +160,7 @@ impl GitProgram {
     /// A command of `git`, an absolute path, that reads or writes objects of a git folder that is open, wherever its path leads
     /// by now.
     pub(crate) fn on_open_folder(git: &Path, git_dir: &OwnedFd) -> Command {
-        let git = Self { program: git.to_owned(), temporary: PathBuf::new(), restrict: |_| Ok(None) };
+        let git = Self::new(git.to_owned(), PathBuf::new(), |_| Ok(None));
         let mut command = git.on_objects(Path::new("."));
         command.current_dir(format!("/proc/self/fd/{}", git_dir.as_raw_fd())).stderr(Stdio::null());
         command
@@ -167,7 +181,7 @@ impl GitProgram {
         // Found by git itself, with the user's configuration, so that it refuses what belongs to someone whom the user doesn't trust.
         let mut command = self.command();
         command.args(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).current_dir(&repository.worktree);
-        command.envs(user_variables());
+        command.envs(self.user_variables());
         let output = run(command)?;
         let printed = String::from_utf8_lossy(&output.stderr);
         match output.status.success() {
@@ -212,7 +226,7 @@ impl GitProgram {
         mut readable: Vec<OwnedFd>,
         mut writable: Vec<OwnedFd>,
     ) -> io::Result<GitWorkingTree> {
-        let private = tempfile::Builder::new().prefix("legwork-git-").tempdir_in(&self.temporary)?;
+        let private = TemporaryFolder::create_in(&self.temporary)?;
         let folder = private.path();
         for name in ["refs", "info"] {
             fs::create_dir(folder.join(name))?;
@@ -260,14 +274,14 @@ impl GitProgram {
     fn user_list(&self, repository: &Repository, key: &str, usual: &str) -> Option<PathBuf> {
         let mut command = self.command();
         command.arg("--git-dir").arg(&repository.git_dir).args(["config", "--includes", "--type=path", "--get", key]);
-        command.envs(user_variables());
+        command.envs(self.user_variables());
         let output = run(command).ok()?;
         let named = String::from_utf8_lossy(&output.stdout);
         if output.status.success() {
             return Some(repository.worktree.join(named.trim_end_matches('\n')));
         }
         let value = |wanted: &str| {
-            let found = user_variables().find(|(name, value)| *name == wanted && !value.is_empty());
+            let found = self.user_variables().find(|(name, value)| *name == wanted && !value.is_empty());
             found.map(|(_, value)| PathBuf::from(value))
         };
         let configuration = value("XDG_CONFIG_HOME").or_else(|| Some(value("HOME")?.join(".config")));
@@ -278,7 +292,7 @@ impl GitProgram {
     fn kept_settings(&self, repository: &Repository) -> io::Result<Vec<(String, String)>> {
         let mut command = self.command();
         command.arg("--git-dir").arg(&repository.git_dir).args(["config", "--list", "--includes", "-z"]);
-        command.envs(user_variables());
+        command.envs(self.user_variables());
         let output = run(command)?;
         if !output.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
@@ -314,16 +328,11 @@ fn copy_list(from: &Path, to: &Path) -> io::Result<()> {
     fs::write(to, read_up_to(file, MAX_INFO_BYTES)?)
 }
 
-#[allow(clippy::disallowed_methods, reason = "git reads these itself; legwork doesn't decide anything by them")]
-fn user_variables() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
-    USER_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
-}
-
 /// Makes commands for a working tree, with a git folder of legwork's own that is removed with this.
 #[derive(Debug)]
 pub(crate) struct GitWorkingTree {
     program: GitProgram,
-    private: TempDir,
+    private: TemporaryFolder,
     root: PathBuf,
     /// The repository's objects, to which commands add.
     objects: PathBuf,
@@ -428,7 +437,8 @@ fn run_watched(command: Command, max_idle: Duration) -> io::Result<Output> {
 pub(crate) fn git_program() -> GitProgram {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = std::env::split_paths(&path).map(|folder| folder.join("git")).find(|file| file.is_file());
-    GitProgram::new(program.unwrap_or_default(), std::env::temp_dir(), |_| Ok(None))
+    let git = GitProgram::new(program.unwrap_or_default(), std::env::temp_dir(), |_| Ok(None));
+    git.with_user(&std::env::vars().collect())
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -450,7 +460,37 @@ mod tests {
         assert!(run(tree.command(&["add", "--all"])).unwrap().status.success());
         mknodat(CWD, folder.path().join(".gitignore"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let start = Instant::now();
-        let added = run_watched(tree.command(&["add", "--all"]), Duration::from_millis(500)).unwrap();
-        assert!(!added.status.success() && start.elapsed() < TIMEOUT, "{added:?}");
+        let error = run_watched(tree.command(&["add", "--all"]), Duration::from_millis(500)).unwrap_err();
+        assert!(error.to_string().starts_with("it waits for a pipe") && start.elapsed() < TIMEOUT, "{error}");
+        // Where the kernel tells what a process waits for, that is found at once.
+        let mut sleeper = Command::new("/bin/sleep").arg("100").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let place = fs::read_to_string(format!("/proc/{}/wchan", sleeper.id())).unwrap_or_default();
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        if !["", "0"].contains(&place.trim()) {
+            // The killed git has left it.
+            fs::remove_file(tree.index().with_extension("lock")).unwrap();
+            let start = Instant::now();
+            let error = run(tree.command(&["add", "--all"])).unwrap_err();
+            assert!(error.to_string().starts_with("it waits for a pipe"), "{error}");
+            assert!(start.elapsed() < MAX_IDLE, "{:?}", start.elapsed());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_does_not_hold_git() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = git_program();
+        let mut init = git.in_own_repository(folder.path());
+        init.args(["init", "-q"]);
+        assert!(run(init).unwrap().status.success());
+        let repository = Repository::discover(folder.path()).unwrap();
+        let tree = git.working_tree(&repository).unwrap();
+        fs::File::create(folder.path().join("disk.img")).unwrap().set_len(3 << 40).unwrap();
+        let start = Instant::now();
+        let error = run(tree.command(&["add", "--all"])).unwrap_err().to_string();
+        assert!(error.contains("disk.img` is too large, with 3072 GiB"), "{error}");
+        assert!(start.elapsed() < TIMEOUT);
     }
 }

@@ -1,6 +1,6 @@
 //! A run's cost is limited, and the limit can be enforced.
 
-use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest_name};
+use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule};
 use crate::job::Limits;
 use crate::providers::Model;
 use crate::yaml::NodeKind;
@@ -28,9 +28,8 @@ fn unknown_prices(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let Ok(model) = models::resolve(spec, &subject.user_config.servers) else { continue };
         let Some(mut finding) = unknown_price(&job.limits, &model, subject.user_config) else { continue };
         let name = models::name_node(spec).place();
-        let is_misspelt = suggest_name(&model.name, subject.user_config.prices.models(model.price_provider()))
-            .is_some()
-            || model.retirement().is_some();
+        let is_misspelt =
+            models::near_model(&model, &subject.user_config.prices).is_some() || model.retirement().is_some();
         findings.push(if finding.severity == Severity::Error && is_misspelt {
             // The limit is right: the mistake is in the name.
             let limit = std::mem::replace(&mut finding.span, name);
@@ -117,10 +116,9 @@ pub fn unknown_price(limits: &Limits, model: &Model, user_config: &UserConfig) -
             };
             // A retired model isn't misspelled.
             let is_known = model.retirement().is_some();
-            let near =
-                suggest_name(&model.name, user_config.prices.models(model.price_provider())).filter(|_| !is_known);
+            let near = models::near_model(model, &user_config.prices).filter(|_| !is_known);
             let help = match near {
-                Some(near) => format!("did you mean the model `{near}`? If not, {help}"),
+                Some(near) => format!("did you mean the model `{}`? If not, {help}", near.name),
                 None => help,
             };
             Some(Diagnostic::error("unknown-price", limit, message).help(help))

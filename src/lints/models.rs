@@ -114,30 +114,36 @@ fn unknown_model(model: &Model, name: &Node, prices: &Prices) -> Option<Diagnost
     let place = model_place(model, name);
     let message = format!("unknown model `{}` of {}", model.name, model.provider);
     let finding = Diagnostic::warning("unknown-model", place, message);
-    let mut known: Vec<&str> = prices.models(model.price_provider()).collect();
-    // Of several that are equally near, the newest.
-    known.sort_by_cached_key(|name| std::cmp::Reverse(version_of(name)));
-    let near = suggest(&model.name, known.iter().copied());
-    // Other digits mean another version, which may be newer than the table.
-    let version = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
-    let is_certain = near.is_some_and(|near| near.is_certain && version(near.name) == version(&model.name));
-    if model.allows_unknown_names() && !is_certain {
+    let near = near_model(model, prices);
+    if model.allows_unknown_names() && !near.is_some_and(|near| near.is_certain) {
         // Most servers with this API have their own models.
         return None;
     }
-    let newest = newest_of_family(&model.name, &known, |name| find_retirement(name).is_none());
-    let near = match newest.filter(|_| !is_certain) {
-        Some(name) => Some(Suggestion { name, is_certain: false }),
-        None => near,
-    };
     Some(match near {
-        Some(near) if is_certain => finding.help(format!("did you mean `{}`?", near.name)).replace_with(near.name),
+        Some(near) if near.is_certain => finding.help(format!("did you mean `{}`?", near.name)).replace_with(near.name),
         Some(near) => finding.help(format!(
             "did you mean `{}`? If it is newer than the table, it runs, but its cost is unknown",
             near.name
         )),
         None => finding.help("if it is newer than the table, it runs, but its cost is unknown"),
     })
+}
+
+/// The model with a price that is probably meant by the name of one without. It is certain if only its spelling differs.
+pub(super) fn near_model<'a>(model: &Model, prices: &'a Prices) -> Option<Suggestion<'a>> {
+    let mut known: Vec<&str> = prices.models(model.price_provider()).collect();
+    // Of several that are equally near, the newest.
+    known.sort_by_cached_key(|name| std::cmp::Reverse(version_of(name)));
+    let near = suggest(&model.name, known.iter().copied());
+    // Other digits mean another version, which may be newer than the table.
+    let version = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let near = near
+        .map(|near| Suggestion { is_certain: near.is_certain && version(near.name) == version(&model.name), ..near });
+    let newest = newest_of_family(&model.name, &known, |name| find_retirement(name).is_none());
+    match newest.filter(|_| !near.is_some_and(|near| near.is_certain)) {
+        Some(name) => Some(Suggestion { name, is_certain: false }),
+        None => near,
+    }
 }
 
 /// Of the versions of a model, the newest that is still there. `known` has the newest first. Where all are older than the one that
@@ -308,11 +314,18 @@ mod tests {
             ("anthropic/claude-sonnet-latest", "claude-sonnet-5"),
             ("openai/gpt-5-turbo", "gpt-5."),
             ("openai/gpt-7", "gpt-5."),
+            ("anthropic/claude-sonnet", "claude-sonnet-5"),
         ] {
             let model = model_argument(name, &UserServers::default()).unwrap();
             let source = Source::new("job.yaml", format!("\"{name}\""));
             let node = crate::yaml::read::<Node>(&source).into_result().unwrap();
             let help = unknown_model(&model, &node, &prices).unwrap().help.unwrap();
+            assert!(help.contains(&format!("`{meant}")), "{name}: {help}");
+            // A job with a limit on its cost has another finding instead.
+            let text = format!("model: {name}\nlimits: {{ cost_usd: 1 }}\nparent: {{ prompt: p, tools: [] }}\n");
+            let checked = crate::lints::check(&Source::new("job.yaml", text), None);
+            let help =
+                checked.findings.iter().find(|finding| finding.code == "unknown-price").unwrap().help.clone().unwrap();
             assert!(help.contains(&format!("`{meant}")), "{name}: {help}");
         }
     }

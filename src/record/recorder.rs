@@ -18,6 +18,7 @@ use super::flush::{FlushQueue, FlushRequest};
 use super::journal_set::JournalSet;
 use super::lease::remove_unused_leases;
 use super::lock::RecordLock;
+use super::read::Record;
 use super::run_slot::RunSlot;
 use super::state::is_previous_attempt;
 use crate::error::Error;
@@ -167,8 +168,12 @@ impl Recorder {
     /// own; `None` without a key.
     pub fn origin_check(&self) -> Option<RecordVerifier> {
         let key = self.key.clone()?;
+        let end_key = key.clone();
         let is_of_a_run = move |folder: &OwnedFd, path: &Path| is_sealed_for_path(path, folder, &key);
-        Some(RecordVerifier(Arc::new(is_of_a_run), Arc::new(self.lock.lease.ownership())))
+        let has_ended = move |_: &OwnedFd, path: &Path| {
+            Record::open(path).and_then(|record| record.is_sealed_by(&end_key)).is_ok_and(|valid| valid == Some(true))
+        };
+        Some(RecordVerifier(Arc::new(is_of_a_run), Arc::new(self.lock.lease.ownership()), Arc::new(has_ended)))
     }
 
     /// Digests that identify the values of a run's secrets in its record, by name; none without a key.

@@ -90,6 +90,8 @@ pub struct RunPlaces {
     pub home: Option<PathBuf>,
     /// The absolute entries of `PATH`.
     pub path_dirs: Vec<PathBuf>,
+    /// The file with the key that signs records, if bubblewrap is there to hide it from commands.
+    pub hidden_key: Option<PathBuf>,
     /// The file that remembers which tiers have worked.
     pub probe_cache: Option<PathBuf>,
 }
@@ -286,6 +288,7 @@ impl Confinement {
             network: self.scope.network,
             readable,
             writable,
+            hidden_files: self.places.hidden_key.iter().cloned().collect(),
             home: self.places.home.clone(),
             path_dirs: self.places.path_dirs.clone(),
             object_stages: ObjectStages::default(),

@@ -186,10 +186,10 @@ impl Bubblewrap {
 
     /// The place in the cache for the result of the probe with the best options. It depends on all that the result depends on.
     fn cached_probe(&self, cache: &ProbeCache, shell: &Path) -> Option<CachedProbe> {
-        let SandboxPolicy { workspace, network, readable, writable, home, path_dirs, .. } = &self.policy;
+        let SandboxPolicy { workspace, network, readable, writable, hidden_files, home, path_dirs, .. } = &self.policy;
         let settings = RESTRICTIONS.map(|(setting, ..)| fs::read_to_string(setting).ok());
         let setup = format!(
-            "{FLAGS:?} {:?} {:?} {:?} {settings:?} {workspace:?} {network:?} {readable:?} {writable:?} {home:?} {path_dirs:?}",
+            "{FLAGS:?} {:?} {:?} {:?} {settings:?} {workspace:?} {network:?} {readable:?} {writable:?} {hidden_files:?} {home:?} {path_dirs:?}",
             self.options,
             self.filter,
             self.socket_scope.is_some(),

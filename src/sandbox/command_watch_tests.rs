@@ -14,6 +14,7 @@ fn guarding(workspace: &Path) -> Sandbox {
         network: Network::None,
         readable: vec![],
         writable: vec![],
+        hidden_files: vec![],
         home: None,
         path_dirs: vec![],
         object_stages: ObjectStages::default(),

@@ -61,7 +61,7 @@ pub use self::policy::{
     HiddenPaths, MAX_RESTARTS, OwnsRecord, PreparedCommand, RecordVerifier, SandboxMode, SandboxPolicy,
     SandboxUnavailable, Tier, VerifyRecord,
 };
-use self::scratch_dirs::ScratchDirs;
+pub(crate) use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::{TamperError, UndoneChanges};
 use self::tamper_watch::TamperWatch;
 use crate::job::GitAccess;
@@ -201,6 +201,11 @@ impl Sandbox {
 
     #[cfg(target_os = "linux")]
     fn prepare_landlock(mut policy: SandboxPolicy, scratch: &ScratchDirs) -> Result<Arc<landlock::Landlock>, String> {
+        if let Some(file) =
+            policy.hidden_files.iter().find(|file| programs::Folders::new(&policy.writable).lead_through(file))
+        {
+            return Err(format!("{} is in a folder of --allow-write, and only bubblewrap can hide it", file.display()));
+        }
         let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
         if let Some(home) = home.filter(|home| home.parent().is_some()) {
             // Commands get another home folder, in which they look for toolchains and for the folders opened to them.

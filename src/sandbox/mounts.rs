@@ -127,6 +127,11 @@ impl MountLayout {
                 layout.put(path, if metadata.is_dir() { Mount::Tmpfs { sealed: false } } else { Mount::Denied });
             }
         }
+        for file in policy.hidden_files.iter().filter_map(|file| file.canonicalize().ok()) {
+            if layout.shows_host(&file) {
+                layout.put(file, Mount::Denied);
+            }
+        }
         for path in &policy.protected {
             layout.protect(path, policy);
         }

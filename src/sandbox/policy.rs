@@ -30,6 +30,8 @@ pub struct SandboxPolicy {
     pub readable: Vec<PathBuf>,
     /// Folders that commands may change in addition to the workspace, absolute.
     pub writable: Vec<PathBuf>,
+    /// Files that commands can neither read nor change, wherever they are. Only bubblewrap can hide one in a writable folder.
+    pub hidden_files: Vec<PathBuf>,
     /// The home folder of the user who started the run. Commands get an empty one instead.
     pub home: Option<PathBuf>,
     /// The absolute entries of `PATH`.
@@ -120,9 +122,9 @@ pub struct SandboxUnavailable {
 }
 
 /// Decides whether a folder is a run's record that legwork made there, rather than one that a command planted, and whether this
-/// process still owns the record of its own run.
+/// process still owns the record of its own run. The last part decides whether the run of a record has ended as its seal says.
 #[derive(Clone)]
-pub struct RecordVerifier(pub Arc<VerifyRecord>, pub Arc<OwnsRecord>);
+pub struct RecordVerifier(pub Arc<VerifyRecord>, pub Arc<OwnsRecord>, pub Arc<VerifyRecord>);
 
 /// False after another process has taken the record over.
 pub type OwnsRecord = dyn Fn() -> bool + Send + Sync;

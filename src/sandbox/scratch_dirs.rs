@@ -1,4 +1,4 @@
-//! Private folders for the commands of a run: a home folder and one for temporary files. They are kept from command to command
+//! Private folders for the commands of a run, or its steps: a home folder and one for temporary files. They are kept from command to command
 //! and removed when the run ends, even if it is killed.
 
 use std::fs::{self, File};
@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use super::policy::SandboxPolicy;
 use super::programs::Folders;
 use crate::sync::IgnorePoison;
+use crate::temporary_folder::leftover;
 use crate::workspace::remove_folder::remove_folder;
 
 /// The prefix of a folder in use.
@@ -35,7 +36,7 @@ const CLEANUP_SCRIPT: &str = "exec 3<&0; { trap '' HUP INT TERM; read -r _; for 
 /// The folder of one run. It is removed when this is dropped; if this process is killed, by a small process that outlives it;
 /// and if that one is killed, by the next run.
 #[derive(Debug)]
-pub(super) struct ScratchDirs {
+pub(crate) struct ScratchDirs {
     folder: PathBuf,
     _lock: File,
     cleanup: Option<CleanupProcess>,
@@ -64,7 +65,8 @@ impl ScratchDirs {
         Err(last_error)
     }
 
-    fn create_in(parent: &Path) -> io::Result<Self> {
+    /// Creates the folder in another one.
+    pub(crate) fn create_in(parent: &Path) -> io::Result<Self> {
         let new = tempfile::Builder::new().prefix(UNLOCKED_PREFIX).tempdir_in(parent)?;
         let lock = open_lock(new.path(), true)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -82,7 +84,7 @@ impl ScratchDirs {
 
     /// Waits until the cleanup process has started and is no child of this process any more. Must be called before a command is
     /// started.
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let Some(cleanup) = &self.cleanup else { return };
         if let Some(mut shell) = cleanup.shell.lock().ignore_poison().take() {
             let _ = shell.wait();
@@ -95,7 +97,7 @@ impl ScratchDirs {
     }
 
     /// The folder that replaces `/tmp`.
-    pub(super) fn tmp(&self) -> PathBuf {
+    pub(crate) fn tmp(&self) -> PathBuf {
         self.folder.join("tmp")
     }
 
@@ -130,11 +132,18 @@ fn spawn_cleanup(folder: &Path) -> io::Result<CleanupProcess> {
     Ok(CleanupProcess { shell: Mutex::new(Some(shell.spawn()?)), _pipe: writer })
 }
 
-/// Removes the folders of runs that were killed together with their cleanup processes.
+/// Removes the folders of runs that were killed together with their cleanup processes, and the other temporary folders of killed
+/// processes.
 fn remove_leftovers(parent: &Path) {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().take(MAX_ENTRIES).flatten();
-    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+    for entry in entries {
+        if let Some(_lock) = leftover(&entry.path()) {
+            remove_folder(&entry.path());
+        }
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
         let is_own = entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user);
         if !is_own {
             continue;

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::running::run_failures::wait_until;
+use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::job::Job;
 use crate::support::program::{ProgramOutput, RunningProgram};
 use crate::support::record::RunFolder;
@@ -1841,11 +1842,17 @@ fn a_row_that_may_write_above_the_workspace_is_not_blamed_for_the_worktrees_of_o
         let above = folder.home().parent().unwrap().to_owned();
         let go = above.join("go");
         let wait = format!("until [ -e {} ]; do sleep 0.02; done; echo waited", go.display());
+        // The key that signs records is in a folder that commands may write to.
+        let (home, leaked) = (folder.home().display().to_string(), above.join("leaked"));
+        let key_file = format!("{home}/.local/state/legwork/record.key");
+        let steal =
+            format!("grep . {key_file} > {0} || rm {0}; mv {home}/.local {home}/l; rm -f {key_file}", leaked.display());
         // The first row's command runs while other rows start and end, and those end their runs after it.
         let server = Server::start(move |request: &Request| {
             let bash = |command: &str| Answer::calls(&[("bash", json!({ "command": command }))]);
             match (request.prompt().as_str(), request.turn()) {
                 ("Item a0", 0) => bash(&wait),
+                ("Item a1", 0) if tier == "auto" => bash(&format!("echo x > new; {steal}; true")),
                 ("Item a1" | "Item a2", 0) => bash("echo x > new"),
                 ("Item a3", 0) => {
                     std::fs::write(&go, "").unwrap();
@@ -1854,16 +1861,30 @@ fn a_row_that_may_write_above_the_workspace_is_not_blamed_for_the_worktrees_of_o
                 _ => Answer::text("Done."),
             }
         });
-        let allow = ["--jobs", "2", "--allow-write", above.to_str().unwrap()];
-        // The key file is below the folder that commands may write to.
+        let allow = ["--jobs", "2", "--allow-write", above.to_str().unwrap(), "--allow-write", &home];
         // Git isn't taken from a folder that commands may write to, either.
         let programs = TestFolder::new();
         let key = "0123456789abcdef0123456789abcdef";
-        let mut program = folder.legwork(MAP).args(allow).anthropic(&server).env("LEGWORK_RECORD_KEY", key);
+        let mut program = folder.legwork(MAP).args(allow).anthropic(&server);
         if tier == "landlock" {
             program = program.env("PATH", path_with_git(&programs));
         }
+        // Only bubblewrap can hide the key's file there.
+        let hides = tier == "auto" && bubblewrap_works();
+        if !hides {
+            program = program.env("LEGWORK_RECORD_KEY", key);
+        }
         program.run().assert_code(0);
+        if hides {
+            assert!(!leaked.exists() && std::fs::read(&key_file).is_ok_and(|key| !key.is_empty()));
+            folder
+                .legwork(MAP)
+                .args(allow)
+                .anthropic(&server)
+                .run()
+                .assert_code(0)
+                .assert_stderr_contains("4 ended before");
+        }
         assert_eq!(folder.git(&["worktree", "list"]).lines().count(), 1, "{tier}");
         assert!(!folder.exists("runs/.workspaces"), "{tier}: {:?}", folder.list());
     }

@@ -337,6 +337,47 @@ fn what_a_key_command_starts_ends_with_a_killed_run() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn git_ends_with_a_killed_run() {
+    let folder = TestFolder::new();
+    folder.write(
+        "job.yaml",
+        "model: replay/job.script.yaml\nparent: { prompt: Go., tools: [task] }\n\
+         subagents: { w: { description: d, tools: [write_file], workspace: own } }\n",
+    );
+    let script =
+        json!({ "parent": [{ "calls": [{ "tool": "task", "input": { "prompt": "x", "description": "d" } }] }] });
+    folder.write("job.script.yaml", script.to_string()).commit_all();
+    // Git needs minutes for it.
+    std::fs::File::create(folder.at("disk.img")).unwrap().set_len(60 << 30).unwrap();
+    let running = folder.legwork(&["run", "job.yaml"]).spawn();
+    let git_of = |parent: u32| {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut found = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+        found.find(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            stat.contains("(git) ")
+                && stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&parent.to_string())
+                && line.split(|byte| *byte == 0).any(|word| word == b"add")
+        })
+    };
+    wait_until(|| git_of(running.pid()).is_some() || !running.is_alive());
+    let git = git_of(running.pid()).expect("git runs");
+    running.signal(Signal::KILL);
+    running.wait();
+    let start = std::time::Instant::now();
+    let is_left = || std::path::Path::new(&format!("/proc/{git}")).exists();
+    while is_left() && start.elapsed() < std::time::Duration::from_secs(20) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    if is_left() {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(git.cast_signed()).unwrap(), Signal::KILL);
+        panic!("git runs although its run was killed");
+    }
+}
+
 /// Whether a process has a file open under the number 9.
 fn is_open_somewhere(file: &std::path::Path) -> bool {
     let file = file.canonicalize().unwrap();

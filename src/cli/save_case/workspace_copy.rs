@@ -10,6 +10,7 @@ use rustix::fs::FileType;
 use crate::cases::fixture;
 use crate::redaction::Redactor;
 use crate::sandbox::protected_paths::canonical_as_far_as_possible;
+use crate::temporary_folder::TemporaryFolder;
 use crate::text::pluralize;
 use crate::workspace::ignore_filter::IgnoreFilter;
 use crate::workspace::open_root::OpenRoot;
@@ -46,7 +47,7 @@ const SECRET_FOLDERS: [&str; 4] = [".ssh", ".gnupg", ".aws", ".azure"];
 
 /// A copy of a workspace, with the escaped names of fixtures.
 pub(super) struct WorkspaceCopy {
-    pub(super) temp_folder: tempfile::TempDir,
+    pub(super) temp_folder: TemporaryFolder,
     pub(super) workspace: PathBuf,
     /// The workspace, open: a command may change what is in it at any time.
     pub(super) root: OpenRoot,
@@ -69,7 +70,7 @@ impl WorkspaceCopy {
         redactor: &Redactor,
     ) -> io::Result<Self> {
         let mut fixture = Self {
-            temp_folder: tempfile::Builder::new().prefix("legwork-case-").tempdir()?,
+            temp_folder: TemporaryFolder::create_in(&tempfile::env::temp_dir())?,
             workspace: workspace.to_owned(),
             root: OpenRoot::open(workspace)?,
             own_ignore_file,

@@ -484,10 +484,7 @@ pub(super) fn detach(shell: &mut Command, is_supervised: bool) {
         rustix::process::setrlimit(rustix::process::Resource::Core, none)?;
         #[cfg(target_os = "linux")]
         if !is_supervised {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            if rustix::process::getppid() != Some(parent) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
+            crate::git::die_with(parent)?;
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (parent, is_supervised);

@@ -33,6 +33,7 @@ impl TestWorkspace {
             network: Network::None,
             readable: vec![],
             writable: vec![],
+            hidden_files: vec![],
             home: Some(self.root.join("users-home")),
             path_dirs: vec![],
             object_stages: ObjectStages::default(),

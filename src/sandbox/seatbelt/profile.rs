@@ -398,6 +398,7 @@ mod tests {
             network: Network::None,
             readable: Vec::new(),
             writable: Vec::new(),
+            hidden_files: vec![],
             home: Some(home.to_owned()),
             path_dirs: vec![home.to_owned(), home.join("bin"), PathBuf::from("/")],
             object_stages: ObjectStages::default(),

@@ -1,32 +1,52 @@
-//! The records of runs that have ended, which nothing should change.
+//! The records of runs that aren't running, which nothing should change. What is added to one would count as made by its run: a
+//! killed run with a `result.json` would have ended.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::dir_fd::{is_locked, list_path, open_dir, open_parent};
+use super::super::policy::RecordVerifier;
+use super::super::tamper_error::TamperError;
+use super::dir_fd::{is_locked, kind, list_path, open_dir, open_parent};
 use super::file_state::StatSnapshot;
-use super::runs_dir::RECORD_FOLDERS;
+use super::rollback::{remove_all, rename_aside};
+use super::runs_dir::{QUARANTINE_SUFFIX, RECORD_FOLDERS};
 
 /// How many files are compared after each command; those of the newest runs come first.
 const MAX_FILES: usize = 500;
 /// The file that every ended run has.
 const RESULT: &str = "result.json";
+/// The file that every run has.
+const JOURNAL: &str = "events.jsonl";
+/// What `publish` writes at any time begins with this. It knows its own file.
+const PUBLISHED: &[u8] = b"published.json";
 
 /// The folder of a run or a folder in it, and the files in that folder.
 #[derive(Debug)]
 pub(super) struct FinishedRecord {
     root: Arc<OwnedFd>,
-    pub(super) path: PathBuf,
+    /// From the root.
+    path: PathBuf,
+    /// The absolute path of the run's folder.
+    run: PathBuf,
     files: Vec<(OsString, StatSnapshot)>,
+    /// All names in the folder.
+    names: BTreeSet<OsString>,
+    /// The run's own journal, which every process extends that continues the run.
+    journal: Option<StatSnapshot>,
+    /// Whether another process was continuing the run.
+    was_active: bool,
 }
 
 impl FinishedRecord {
-    /// Finds the records in the folder of all runs, which is at `runs_dir` from the root.
-    pub(super) fn find(root: &Arc<OwnedFd>, runs_dir: &Path) -> Vec<Self> {
+    /// Finds the records in the folder of all runs, which is at `runs_dir` from the root and has this absolute path. Runs without an
+    /// end are only among them `with_unended`.
+    pub(super) fn find(root: &Arc<OwnedFd>, runs_dir: &Path, path: &Path, with_unended: bool) -> Vec<Self> {
         let mut runs: Vec<PathBuf> = names(root, runs_dir)
             .into_iter()
             .map(|job| runs_dir.join(job))
@@ -39,29 +59,84 @@ impl FinishedRecord {
         for run in runs {
             for folder in std::iter::once(run.clone()).chain(RECORD_FOLDERS.map(|name| run.join(name))) {
                 let opened = open(root, &folder);
-                let files: Vec<_> = names(root, &folder)
-                    .into_iter()
+                let names: BTreeSet<OsString> = names(root, &folder).into_iter().collect();
+                let files: Vec<_> = names
+                    .iter()
+                    .cloned()
                     .filter_map(|name| Some((StatSnapshot::at(opened.as_ref()?, &name)?, name)))
                     .filter_map(|(metadata, name)| {
                         (FileType::from_raw_mode(metadata.raw_mode()) == FileType::RegularFile)
                             .then_some((name, metadata))
                     })
                     .collect();
-                let has_ended = folder != run || files.iter().any(|(name, _)| name == OsStr::new(RESULT));
-                if !has_ended {
+                let has = |wanted: &str| files.iter().any(|(name, _)| name == OsStr::new(wanted));
+                let is_locked = || opened.as_ref().is_some_and(is_locked);
+                if folder == run && !has(RESULT) && !(with_unended && has(JOURNAL) && !is_locked()) {
                     break;
                 }
                 if files.len() > left {
                     return found;
                 }
                 left -= files.len();
-                found.push(Self { root: Arc::clone(root), path: folder, files });
+                let journal = open(root, &run).and_then(|run| StatSnapshot::at(&run, OsStr::new(JOURNAL)));
+                let run = path.join(run.strip_prefix(runs_dir).unwrap_or(&run));
+                let root = Arc::clone(root);
+                found.push(Self { root, path: folder, run, files, names, journal, was_active: false });
             }
         }
         found
     }
 
-    pub(super) fn is_unchanged(&self) -> bool {
+    /// Reports what has changed, unless another process has continued the run. What was added is renamed.
+    pub(super) fn check(&self, verifier: Option<&RecordVerifier>, report: &mut TamperError) {
+        let has_changed = !self.is_unchanged();
+        let now = names(&self.root, &self.path);
+        let is_new = |name: &OsString| {
+            !self.names.contains(name) && !name.as_bytes().starts_with(b".") && !name.as_bytes().starts_with(PUBLISHED)
+        };
+        let added: Vec<OsString> = now.into_iter().filter(is_new).collect();
+        let is_same = !has_changed && added.is_empty();
+        if is_same || self.was_active || self.is_active() || self.was_continued(verifier) {
+            return;
+        }
+        let path = match RECORD_FOLDERS.iter().find(|name| self.is_within(name)) {
+            Some(name) => self.run.join(name),
+            None => self.run.clone(),
+        };
+        if has_changed {
+            report.changed.push(path.clone());
+            report.not_restored.push(path.clone());
+        }
+        let Some(folder) = open(&self.root, &self.path) else { return };
+        for name in added {
+            let is_link = kind(&folder, &name) == Some(FileType::Symlink);
+            let done =
+                if is_link { remove_all(&folder, &name, 0) } else { rename_aside(&folder, &name, QUARANTINE_SUFFIX) };
+            if done.is_err() {
+                report.not_restored.push(path.join(&name));
+            }
+            report.changed.push(path.join(&name));
+        }
+    }
+
+    /// Whether another process has continued the run to its end meanwhile.
+    fn was_continued(&self, verifier: Option<&RecordVerifier>) -> bool {
+        let Some((folder, run)) = self.open_run() else { return false };
+        StatSnapshot::at(&folder, OsStr::new(JOURNAL)) != self.journal
+            && verifier.is_some_and(|verifier| (verifier.2)(&folder, &run))
+    }
+
+    fn is_within(&self, name: &str) -> bool {
+        self.path.ends_with(name)
+    }
+
+    fn open_run(&self) -> Option<(OwnedFd, PathBuf)> {
+        let is_within = RECORD_FOLDERS.iter().any(|name| self.is_within(name));
+        let run = if is_within { self.path.parent()? } else { &self.path };
+        Some((open(&self.root, run)?, self.run.clone()))
+    }
+
+    fn is_unchanged(&self) -> bool {
         let Some(folder) = open(&self.root, &self.path) else { return self.files.is_empty() };
         self.files.iter().all(|(name, before)| StatSnapshot::at(&folder, name) == Some(*before))
     }
@@ -74,13 +149,15 @@ impl FinishedRecord {
             *metadata = now.unwrap_or(*metadata);
             now.is_some()
         });
+        self.names = names(&self.root, &self.path).into_iter().collect();
+        let run = self.open_run().map(|(folder, _)| folder);
+        self.journal = run.as_ref().and_then(|run| StatSnapshot::at(run, OsStr::new(JOURNAL)));
+        self.was_active = run.as_ref().is_some_and(is_locked);
     }
 
     /// Whether the run has been resumed and writes to its record again.
-    pub(super) fn is_active(&self) -> bool {
-        let is_within = RECORD_FOLDERS.iter().any(|name| self.path.ends_with(name));
-        let run = if is_within { self.path.parent() } else { Some(self.path.as_path()) };
-        run.and_then(|run| open(&self.root, run)).is_some_and(|folder| is_locked(&folder))
+    fn is_active(&self) -> bool {
+        self.open_run().is_some_and(|(folder, _)| is_locked(&folder))
     }
 }
 

@@ -161,7 +161,8 @@ impl TamperGuard {
     }
 
     /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
-    /// the records of ended runs, newest first. Changes of those files are detected but not reverted. `record` is this
+    /// the records of runs that aren't running, newest first. Changes of those files are detected but not reverted; what is added
+    /// there is renamed. `record` is this
     /// run's own record; `verifier` decides whether a record that appears was made by a run.
     #[must_use]
     pub fn with_records(
@@ -172,7 +173,7 @@ impl TamperGuard {
         verifier: Option<RecordVerifier>,
     ) -> Self {
         if let Some((root, relative)) = locate(&open_roots(policy), runs, false) {
-            self.records = FinishedRecord::find(&root, &relative);
+            self.records = FinishedRecord::find(&root, &relative, runs, verifier.is_some());
             self.runs = Some(RunsDir::new(root, relative, runs, record, verifier));
         }
         self
@@ -240,10 +241,8 @@ impl TamperGuard {
             }
         }
         self.spellings.check(&mut report);
-        for record in self.records.iter().filter(|record| !record.is_unchanged() && !record.is_active()) {
-            report.changed.push(record.path.clone());
-            report.not_restored.push(record.path.clone());
-        }
+        let verifier = self.runs.as_ref().and_then(|runs| runs.verifier.as_ref());
+        self.records.iter().for_each(|record| record.check(verifier, &mut report));
         if let Some(runs) = self.runs.as_ref().filter(|_| lost.is_none()) {
             runs.check(&mut report);
         }

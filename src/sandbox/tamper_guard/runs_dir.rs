@@ -27,7 +27,7 @@ const LATEST: &str = "latest";
 /// The beginning of the names of files that aren't complete yet.
 const TEMP_PREFIX: &[u8] = b".tmp-legwork-";
 /// Added to the name of something that no run made.
-const QUARANTINE_SUFFIX: &str = ".not-a-record";
+pub(super) const QUARANTINE_SUFFIX: &str = ".not-a-record";
 /// The files of its record that a run writes while commands may run; it writes the others after the last command.
 const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "lease", "job.yaml", "plan.json", "workspace.start"];
 /// The folders in a record.

@@ -1,9 +1,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::super::allowed_changes::AllowedChanges;
-use super::super::{GuardedFiles, ObjectStages, SandboxPolicy};
+use super::super::{GuardedFiles, ObjectStages, RecordVerifier, SandboxPolicy};
 use super::TamperGuard;
 use crate::job::Network;
 
@@ -34,6 +35,7 @@ fn policy(root: &Path) -> SandboxPolicy {
         network: Network::None,
         readable: vec![],
         writable: vec![],
+        hidden_files: vec![],
         home: None,
         path_dirs: vec![],
         object_stages: ObjectStages::default(),
@@ -247,6 +249,49 @@ fn the_record_of_an_ended_run_may_change_only_if_the_run_is_resumed() {
     guard.rebaseline().unwrap();
     assert_eq!(guard.check(false), Ok(None), "it was changed while no command ran");
     fs::write(record.join("events.jsonl"), "planted").unwrap();
+    assert!(guard.check(false).is_err());
+}
+
+#[test]
+fn nothing_is_added_to_the_record_of_a_run_that_was_killed_or_has_ended() {
+    let (_folder, root) = workspace();
+    let runs = root.join("runs");
+    let [ended, killed, live] = ["ended", "killed", "live"].map(|name| runs.join("job").join(name));
+    for record in [&ended, &killed, &live] {
+        fs::create_dir_all(record).unwrap();
+        fs::write(record.join("events.jsonl"), "x").unwrap();
+    }
+    fs::write(ended.join("result.json"), "{}").unwrap();
+    let lock = fs::File::open(&live).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let own = runs.join("job/own");
+    fs::create_dir_all(&own).unwrap();
+    let is_continued = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let continued = Arc::clone(&is_continued);
+    let has_ended = move |_: &std::os::fd::OwnedFd, _: &Path| continued.load(std::sync::atomic::Ordering::Relaxed);
+    let verifier = RecordVerifier(Arc::new(|_, _| true), Arc::new(|| true), Arc::new(has_ended));
+    let mut guard = guard(&root).with_records(&policy(&root), &runs, &own, Some(verifier));
+    assert_eq!(guard.check(false), Ok(None));
+    fs::write(live.join("result.json"), "its own").unwrap();
+    // `publish` may run at any time.
+    fs::write(ended.join("published.json"), "{}").unwrap();
+    assert_eq!(guard.check(false), Ok(None));
+    // As a command would write them.
+    for planted in [killed.join("result.json"), ended.join("report2.html")] {
+        fs::write(&planted, "planted").unwrap();
+        let error = guard.check(false).unwrap_err();
+        assert_eq!((error.changed.as_slice(), error.not_restored.as_slice()), (&[planted.clone()][..], &[][..]));
+        assert!(!planted.exists());
+    }
+    fs::create_dir(killed.join("subagents")).unwrap();
+    assert!(guard.check(false).is_err() && !killed.join("subagents").exists());
+    // Another process has resumed the run, and ended it.
+    for name in ["events.jsonl", "result.json"] {
+        fs::write(killed.join(name), "more").unwrap();
+    }
+    is_continued.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(guard.check(false), Ok(None));
+    is_continued.store(false, std::sync::atomic::Ordering::Relaxed);
     assert!(guard.check(false).is_err());
 }
 
