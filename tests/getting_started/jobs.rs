@@ -34,8 +34,8 @@ pub(crate) fn repository(commits: usize) -> TestFolder {
         .write("src/lib.rs", "//! Small.\n\n/// Two.\npub fn two() -> u32 {\n    2\n}\n");
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs"), &folder, "jobs");
     folder.commit_all();
-    for _ in 1..commits {
-        folder.git(&["commit", "--quiet", "--allow-empty", "--message=more"]);
+    for number in 1..commits {
+        folder.write("NOTES.md", format!("{number}\n")).commit_all();
     }
     folder
 }
