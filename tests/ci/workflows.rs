@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::actions_runner::ActionsRunner;
-use crate::house::source::read;
+use crate::house::source::{read, root};
 use crate::support::forge::git::Git;
 use crate::support::forge::github::Github;
 use crate::support::forge::gitlab::Gitlab;
@@ -19,6 +19,27 @@ const PAGE: &str = "docs/src/acting-outside.md";
 
 const JOB: &str = "model: replay/replies.yaml\nparent: { prompt: Review it., tools: [read_file, { output: [review] }] }\noutputs: { review: {} }\n";
 const SCRIPT: &str = "parent:\n  - calls: [{ tool: read_file, input: { path: src/a.py } }]\n  - calls: [{ tool: review, input: { body: Look., comments: [{ path: src/a.py, line: 2, body: 'Why? $(touch pwned)' }] } }]\n  - text: Done.\n";
+
+/// The job of the chapter's workflows of GitHub.
+const REAL: &str = "jobs/review-pull-request.yaml";
+
+/// That of this repository, with a script for its model.
+fn real_job() -> String {
+    let job = read(REAL);
+    let model = job.lines().find(|line| line.starts_with("model: ")).unwrap();
+    job.replace(model, "model: replay/replies.yaml")
+}
+
+/// Copies a folder of this repository to the same place in another one.
+fn copy_into(folder: &TestFolder, name: &str) {
+    for entry in std::fs::read_dir(root().join(name)).unwrap().map(Result::unwrap) {
+        let name = format!("{name}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_into(folder, &name),
+            false => drop(folder.write(&name, std::fs::read(entry.path()).unwrap())),
+        }
+    }
+}
 
 /// The YAML block of the chapter that begins with these lines.
 fn example(start: &str) -> Value {
@@ -40,19 +61,23 @@ impl Place {
     fn new(job: &str) -> Self {
         let folder = TestFolder::new();
         folder.write("jobs/review.yaml", JOB).write("jobs/replies.yaml", SCRIPT).write("src/a.py", "a\nc\nd\n");
+        folder.write(REAL, real_job());
+        copy_into(&folder, "jobs/prompts");
         folder.write(".gitignore", "/runs/\n/pull/\n/record/\n/event/\n").commit_all();
         let base = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
         folder.git(&["checkout", "--quiet", "-b", "feature"]);
-        folder.write("src/a.py", "a\nb\nc\nd\n").write("jobs/review.yaml", job).commit_all();
+        folder.write("src/a.py", "a\nb\nc\nd\n").write("jobs/review.yaml", job).write(REAL, job).commit_all();
         let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
         folder.git(&["checkout", "--quiet", "main"]);
+        folder.git(&["update-ref", "refs/remotes/origin/main", "main"]);
         Self { folder, base, head }
     }
 
     fn pull_request(&self, repository: &str) -> Value {
         let branch = |name: &str, sha: &str, repository: &str| json!({ "ref": name, "sha": sha, "repo": { "full_name": repository } });
         let (head, base) = (branch("feature", &self.head, repository), branch("main", &self.base, "o/r"));
-        json!({ "repository": { "full_name": "o/r" }, "pull_request": { "number": 7, "head": head, "base": base } })
+        let pull = json!({ "number": 7, "title": "Add b", "body": null, "draft": false, "head": head, "base": base });
+        json!({ "repository": { "full_name": "o/r" }, "pull_request": pull })
     }
 
     fn github(&self, repository: &str) -> ForgeServer<Github> {
@@ -129,7 +154,7 @@ fn the_book_publishes_in_a_second_job_with_least_permissions() {
     assert_permissions(&workflow["jobs"]["publish"], &server.log());
     assert!(!place.folder.exists("pwned") && server.api().violations.is_empty());
     // Another job file in the base branch than the one that ran.
-    place.folder.write("jobs/review.yaml", JOB.replace("{ review: {} }", "{ review: { max_comments: 1 } }"));
+    place.folder.write(REAL, real_job().replace("max_comments: 10", "max_comments: 1"));
     let publish = runner.job(&workflow, "publish");
     assert!(publish.has_failed && publish.printed.contains("the job file differs"), "{}", publish.printed);
     // The artifact is another record, such as one that was made without the key.
@@ -160,7 +185,8 @@ fn the_book_publishes_for_forks_in_a_second_workflow() {
             "id": 76, "event": "pull_request", "conclusion": conclusion, "head_branch": "feature", "head_sha": place.head,
             "head_repository": { "full_name": repository }, "pull_requests": [],
         });
-        json!({ "action": "completed", "repository": { "full_name": "o/r" }, "workflow_run": run })
+        let repository = json!({ "full_name": "o/r", "default_branch": "main" });
+        json!({ "action": "completed", "repository": repository, "workflow_run": run })
     };
     let event = followed("mallory/r", "success");
     let runner = ActionsRunner::new(&place.folder, &server.url(), "workflow_run", &event);
