@@ -137,6 +137,9 @@ impl Steps<'_, '_> {
         }
         // Tool servers run already, and may not change what the steps have left.
         run.deps.tools.sandbox.record_written().map_err(EnvironmentError::Unconfined)?;
+        if let Some(proposals) = &run.proposals {
+            proposals.set_steps(&values.before).map_err(|why| RunAbort::late_template(&why))?;
+        }
         if plan.is_skipped(run_id, &values).map_err(|why| RunAbort::late_template(&why))? {
             let condition = plan.skip_if().unwrap_or_default().to_owned();
             self.record(RunSkipped { condition })?;

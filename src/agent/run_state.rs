@@ -18,7 +18,7 @@ use crate::attachment::Attachment;
 use crate::budget::{Amount, Budget, SharedBudget};
 use crate::event::{Event, Outcome, Sink};
 use crate::message::Usage;
-use crate::outputs::{Accepted, OwnChanges, Proposal, Proposals};
+use crate::outputs::{Accepted, Outputs, OwnChanges, Proposal, Proposals, TriggerChanges};
 use crate::plan::SharedPrefixes;
 use crate::plan::{Plan, PlannedAgent};
 use crate::pricing::{Prices, Rates};
@@ -51,6 +51,8 @@ pub struct RunDeps {
     pub own_workspaces: Option<Arc<OwnWorkspaces>>,
     /// Checks the changes of the run before a call proposes to publish them.
     pub changes: Option<Arc<dyn OwnChanges>>,
+    /// Knows the lines of the pull request that started the run.
+    pub trigger_changes: Option<Arc<dyn TriggerChanges>>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by a signal.
@@ -83,6 +85,7 @@ impl RunDeps {
             steps: StepDeps::default(),
             own_workspaces: None,
             changes: None,
+            trigger_changes: None,
             sink,
             stop: CancellationToken::new(),
             map: MapShare::default(),
@@ -187,8 +190,9 @@ impl RunState {
         let longest = Duration::from_secs(100 * 365 * 24 * 3600);
         let wall_clock = deps.plan.limits.wall_clock_ms.map_or(longest, Duration::from_millis).min(longest);
         let RunHistory { cursors, elapsed, is_replay, abort } = std::mem::take(&mut deps.history);
-        let proposals =
-            deps.plan.outputs.clone().map(|outputs| Arc::new(Proposals::new(Arc::new(outputs), deps.changes.take())));
+        let (changes, trigger_changes) = (deps.changes.take(), deps.trigger_changes.take());
+        let outputs = deps.plan.outputs.clone().map(Arc::new);
+        let proposals = outputs.map(|outputs| Arc::new(Proposals::new(outputs, changes, trigger_changes)));
         let run = Self {
             proposals,
             budget: Budget::new(deps.plan.limits.clone()).within_map(deps.map.budget.take()),
@@ -235,6 +239,16 @@ impl RunState {
     /// What the agents have proposed to do outside; `None` if the job has no outputs.
     pub fn accepted_outputs(&self) -> Option<Accepted> {
         self.proposals.as_ref().map(|proposals| proposals.accepted())
+    }
+
+    /// What the job allows its agents to propose, with the lists that steps have printed; `None` if it has no outputs.
+    pub fn allowed_outputs(&self) -> Option<&Outputs> {
+        self.proposals.as_ref().map(|proposals| proposals.outputs())
+    }
+
+    /// Why the lines of a review that was accepted weren't checked at the call, if they weren't.
+    pub fn unchecked_review_lines(&self) -> Option<String> {
+        self.proposals.as_ref()?.unchecked_lines()
     }
 
     /// Restores what the agents had proposed before the run was resumed, in the order of the calls.

@@ -63,6 +63,8 @@ pub const BEFORE_FILE: &str = "before.yaml";
 pub const SNAPSHOTS_FOLDER: &str = "expect";
 /// The snapshot of the last text in a case's folder.
 pub const TEXT_SNAPSHOT: &str = "text.md";
+/// The snapshot of what the run proposes, in a case's folder.
+pub const OUTPUTS_SNAPSHOT: &str = "outputs.yaml";
 /// The folder of all cases, next to the job files.
 pub const TESTS_FOLDER: &str = "tests";
 

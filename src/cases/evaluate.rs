@@ -9,13 +9,18 @@ use serde_json::{Value, json};
 
 use super::expect::{AgentExpectation, CheckExpectation};
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher, first_missing, json_equal};
+use super::output_expectations::{
+    DataMismatch, OutputsExpectation, RefusedExpectation, compare_data, outputs_snapshot,
+};
 use super::snapshot::{self, StaleSnapshot};
-use super::{Case, Failure, TEXT_SNAPSHOT, with_placeholder};
+use super::{Case, Failure, OUTPUTS_SNAPSHOT, TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder};
 use crate::diagnostic::SourceSpan;
-use crate::event::{Outcome, PARENT, RunModel, RunResult};
+use crate::event::{Outcome, PARENT, ProposedOutputs, RunModel, RunResult};
 use crate::job::NOTHING_TO_DO;
+use crate::outputs::Accepted;
+use crate::providers::replay::relocate_value;
 use crate::text::truncate::ellipsize;
-use crate::yaml::Spanned;
+use crate::yaml::{Node, Spanned};
 
 /// The most failed calls to list.
 const MAX_LISTED_CALLS: usize = 5;
@@ -164,24 +169,68 @@ impl Evaluator<'_> {
     }
 
     fn check_outputs(&mut self) {
-        let Some(expected) = &self.case.expect.outputs else { return };
-        let proposed = self.counts.proposed.clone().unwrap_or_default();
-        let entries = proposed.entries.into_iter().map(|entry| (entry.id, entry.data));
-        let nothing = proposed.nothing_to_do.map(|reason| (NOTHING_TO_DO.to_owned(), json!({ "reason": reason })));
-        let found: IndexMap<String, Value> = entries.chain(nothing).collect();
-        for (id, data) in &expected.value {
+        let proposed = self.counts.proposed_outputs().unwrap_or_default();
+        if let Some(expected) = &self.case.expect.outputs {
+            match &expected.value {
+                OutputsExpectation::Snapshot => {
+                    let actual = outputs_snapshot(&proposed, &self.workspace_text).into_bytes();
+                    let path = self.case.folder.join(OUTPUTS_SNAPSHOT);
+                    self.compare(&expected.place(), "what the run proposes", path, actual);
+                }
+                OutputsExpectation::ById(outputs) => self.check_proposed(&proposed, &expected.place(), outputs),
+            }
+        }
+        for (name, expected) in &self.case.expect.refused_outputs {
+            let refused = proposed.calls.refused.iter().filter(|call| call.name == name.value);
+            let reasons: Vec<&str> = refused.map(|call| call.why.as_str()).collect();
+            let reasons_text = with_placeholder(&reasons.join("\n"), &self.workspace_text);
+            let at_least_one = CountRange { at_least: 1, at_most: None };
+            let range = match &expected.value {
+                RefusedExpectation::Count(range) => *range,
+                RefusedExpectation::Why(_) => at_least_one,
+            };
+            if !range.allows(reasons.len() as u64) {
+                let message = format!("{} calls of `{}` are refused, expected {range}", reasons.len(), name.value);
+                self.fail_with(&expected.place(), message, reasons_text);
+            } else if let RefusedExpectation::Why(matcher) = &expected.value {
+                self.check_matcher(matcher, &format!("why `{}` is refused", name.value), &reasons_text);
+            }
+        }
+    }
+
+    fn check_proposed(
+        &mut self,
+        proposed: &ProposedOutputs,
+        place: &SourceSpan,
+        expected: &IndexMap<Spanned<String>, Node>,
+    ) {
+        let Accepted { entries, nothing_to_do } = &proposed.calls.accepted;
+        let entries = entries.iter().map(|entry| (entry.id.clone(), entry.data.clone()));
+        let nothing = nothing_to_do.iter().map(|reason| (NOTHING_TO_DO.to_owned(), json!({ "reason": reason })));
+        let mut found: IndexMap<String, Value> = entries.chain(nothing).collect();
+        found.values_mut().for_each(|data| relocate_value(data, &self.workspace_text, WORKSPACE_PLACEHOLDER));
+        for (id, data) in expected {
             let Some(found) = found.get(&id.value) else {
                 self.fail(&id.place(), format!("the output `{}` wasn't proposed", id.value));
                 continue;
             };
-            if let Some(pointer) = first_missing(&data.to_json(), found) {
+            let mut mismatches = Vec::new();
+            compare_data(data, found, "", &mut mismatches);
+            for DataMismatch { node, pointer, text } in mismatches {
                 let at = if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") };
-                let message = format!("the output `{}` doesn't match{at}", id.value);
-                self.fail_with(&data.place(), message, format!("{found:#}"));
+                match text {
+                    Some((matcher, text)) => {
+                        self.check_matcher(&matcher, &format!("the output `{}`{at}", id.value), &text);
+                    }
+                    None => {
+                        let message = format!("the output `{}` doesn't match{at}", id.value);
+                        self.fail_with(&node.place(), message, format!("{found:#}"));
+                    }
+                }
             }
         }
-        for (id, data) in found.iter().filter(|(id, _)| expected.value.keys().all(|known| known.value != **id)) {
-            self.fail_with(&expected.place(), format!("the output `{id}` isn't expected"), format!("{data:#}"));
+        for (id, data) in found.iter().filter(|(id, _)| expected.keys().all(|known| known.value != **id)) {
+            self.fail_with(place, format!("the output `{id}` isn't expected"), format!("{data:#}"));
         }
     }
 

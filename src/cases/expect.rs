@@ -5,9 +5,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::matchers::{CountRange, FileExpectation, ResultExpectation, TextMatcher};
+use super::output_expectations::{OutputsExpectation, RefusedExpectation};
 use crate::event::Outcome;
 use crate::job::{Duration, MAX_DURATION};
-use crate::yaml::{Node, Spanned};
+use crate::yaml::Spanned;
 
 /// The fixture in a case's folder: the initial files of the workspace.
 pub const WORKSPACE_FOLDER: &str = "workspace";
@@ -65,8 +66,13 @@ pub struct Expect {
     pub checks: IndexMap<Spanned<String>, Spanned<CheckExpectation>>,
 
     /// The outputs that the run proposes, by id, such as `comment-1` or the key that the model gave, or `nothing_to_do`: each with
-    /// its data, of which keys may be omitted at any depth. No other output is proposed.
-    pub outputs: Option<Spanned<IndexMap<Spanned<String>, Node>>>,
+    /// its data, of which keys may be omitted at any depth. No other output is proposed. In place of a text there may be conditions
+    /// on it. Or `none`, or `snapshot`, for the case's `outputs.yaml`.
+    pub outputs: Option<Spanned<OutputsExpectation>>,
+
+    /// The calls of outputs that are refused, by the output's name: how many, or conditions on the reasons.
+    #[serde(default)]
+    pub refused_outputs: IndexMap<Spanned<String>, Spanned<RefusedExpectation>>,
 
     /// Makes the workspace a git repository with these commits. Their ids are the same each time.
     #[schemars(length(max = MAX_COMMITS))]
@@ -160,7 +166,7 @@ pub fn expect_schema() -> serde_json::Value {
 mod tests {
     use super::*;
     use crate::diagnostic::Source;
-    use crate::yaml;
+    use crate::yaml::{self, Node};
 
     #[test]
     fn the_schema_accepts_exactly_the_forms_that_are_valid() {
@@ -184,6 +190,12 @@ mod tests {
             ("outputs: { labels-1: { add: [bug] }, nothing_to_do: {} }\n", true),
             ("outputs: {}\n", true),
             ("outputs: [labels-1]\n", false),
+            ("outputs: none\nrefused_outputs: { comment: 1, labels: never, issue: { at_least: 1 } }\n", true),
+            ("outputs: snapshot\nrefused_outputs: { comment: { contains: mention } }\n", true),
+            ("outputs: { greeting: { body: { contains: Hello, lacks: '@' } } }\n", true),
+            ("outputs: all\n", false),
+            ("refused_outputs: { comment: often }\n", false),
+            ("refused_outputs: { comment: { contain: x } }\n", false),
             ("agents: { parent: { outcome: completed, tools: { bash: 1 }, text: { lacks: x } } }\n", true),
             ("checks: { tests pass: passed, other: not_run }\ngit: [{ message: Start, remove: [a], tag: v1 }]\n", true),
         ] {

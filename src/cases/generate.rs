@@ -131,6 +131,8 @@ pub enum FileOutcome {
 pub struct WorkspaceOutcome {
     /// The changed files, by path.
     pub files: BTreeMap<String, FileOutcome>,
+    /// Whether the job has outputs, of which there is a snapshot.
+    pub has_outputs: bool,
     /// Whether the workspace is a git repository.
     pub is_git_repository: bool,
 }
@@ -169,6 +171,9 @@ pub fn generate_expect(
         let verdict = |passed: bool| json!(if passed { "passed" } else { "failed" });
         let checks = result.checks.iter().map(|check| (check.name.clone(), verdict(check.passed)));
         file.insert("checks".to_owned(), Value::Object(checks.collect()));
+    }
+    if outcome.has_outputs {
+        file.insert("outputs".to_owned(), json!("snapshot"));
     }
     if outcome.is_git_repository {
         file.insert("git".to_owned(), json!([{ "message": "Start" }]));

@@ -8,16 +8,18 @@ mod expect;
 pub mod fixture;
 pub mod generate;
 mod matchers;
+mod output_expectations;
 mod report;
 mod runner;
 mod snapshot;
 mod validate;
 
 pub use self::case::{
-    BEFORE_FILE, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, RECORD_FOLDER, SCRIPT_FILE, SNAPSHOTS_FOLDER,
-    TESTS_FOLDER, TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder,
+    BEFORE_FILE, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, OUTPUTS_SNAPSHOT, RECORD_FOLDER, SCRIPT_FILE,
+    SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder,
 };
 pub use self::expect::{Expect, WORKSPACE_FOLDER, expect_schema};
+pub use self::output_expectations::outputs_snapshot;
 pub use self::report::{CaseReport, Failure, TestReport};
 pub use self::runner::{CaseEnd, CaseEngine, CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;

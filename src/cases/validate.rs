@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 
 use super::Expect;
 use super::matchers::{CountRange, FileExpectation, TextMatcher};
+use super::output_expectations::RefusedExpectation;
 use crate::diagnostic::{Diagnostic, Severity, Source, suggest_name};
 use crate::event::PARENT;
 use crate::job::{Job, NOTHING_TO_DO, SERVER_SEPARATOR};
@@ -34,6 +35,7 @@ pub fn check(source: &Arc<Source>, folder: &Path, job: Option<&Job>) -> (Option<
             found.extend(unknown_agent(id, job));
         }
     }
+    check_refused_outputs(&expect, job, &mut found);
     if let Some(job) = job {
         if let Some(state) = expect.state.as_ref().filter(|_| job.state.is_none()) {
             let finding = Diagnostic::error("invalid-value", state.place(), "the job keeps no state");
@@ -84,6 +86,27 @@ fn check_paths(expect: &Expect, folder: &Path, found: &mut Vec<Diagnostic>) {
     }
 }
 
+/// The outputs whose refused calls are counted are those of the job. Ids of accepted ones can be keys that the model chooses.
+fn check_refused_outputs(expect: &Expect, job: Option<&Job>, found: &mut Vec<Diagnostic>) {
+    for (name, expected) in &expect.refused_outputs {
+        if let Some(job) = job.filter(|job| job.outputs().all(|(known, _)| known.value != name.value))
+            && name.value != NOTHING_TO_DO
+        {
+            let known: Vec<&str> =
+                job.outputs().map(|(known, _)| known.value.as_str()).chain([NOTHING_TO_DO]).collect();
+            let message = format!("the job has no output `{}`", name.value);
+            found.push(with_nearest(Diagnostic::error("unknown-output", name.place(), message), &name.value, &known));
+        }
+        if let RefusedExpectation::Why(matcher) = &expected.value
+            && let Some(place) = matcher.snapshot()
+        {
+            let finding =
+                Diagnostic::error("invalid-value", place, "the reasons of refused calls have no snapshot of their own");
+            found.push(finding.help("write `outputs: snapshot`, whose snapshot has them, or `is` or `contains`"));
+        }
+    }
+}
+
 fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     let matchers = expect.files.values().filter_map(|file| match &file.value {
         FileExpectation::Text(matcher) => Some((&file.node, &**matcher)),
@@ -91,7 +114,11 @@ fn check_texts(expect: &Expect, found: &mut Vec<Diagnostic>) {
     });
     let last = expect.text.iter().map(|text| (&text.node, &text.value));
     let agents = expect.agents.values().filter_map(|agent| agent.text.as_ref()).map(|text| (&text.node, &text.value));
-    for (node, matcher) in matchers.chain(last).chain(agents) {
+    let refused = expect.refused_outputs.values().filter_map(|refused| match &refused.value {
+        RefusedExpectation::Why(matcher) => Some((&refused.node, &**matcher)),
+        RefusedExpectation::Count(_) => None,
+    });
+    for (node, matcher) in matchers.chain(last).chain(agents).chain(refused) {
         let TextMatcher { is, contains, lacks, matches, .. } = matcher;
         let has_text = is.is_some() || matcher.snapshot().is_some();
         if !has_text && contains.is_empty() && lacks.is_empty() && matches.is_empty() && !node.is_placeholder() {
@@ -159,7 +186,7 @@ mod tests {
 
     fn findings(text: &str) -> Vec<String> {
         let job = "model: anthropic/m\nparent: { prompt: x, tools: [task] }\nsubagents: { a: { tools: [] } }\n\
-                   checks: [{ name: tests, run: 'true' }]\n";
+                   checks: [{ name: tests, run: 'true' }]\noutputs: { comment: {} }\n";
         let job = yaml::read::<Job>(&Source::new("job.yaml", job)).value.unwrap();
         let (expect, findings) = check(&Source::new("expect.yaml", text), Path::new("/none"), Some(&job));
         assert_eq!(expect.is_none(), !findings.is_empty());
@@ -189,7 +216,8 @@ mod tests {
                     files: { ../a: exists, b: gone, c: { matches: '(' }, d: 1 }\n\
                     tools: { bahs: never, grep: often, glob: { at_least: 2, at_most: 1 }, task: -1, todo: {} }\n\
                     agents: { a: {}, b-1: {}, a-01: {}, a-1: { text: { snapshot: true } } }\n\
-                    checks: { test: passed, tests: ok }\ngit: [{ folder: x }, { message: m, folder: /y }]\n";
+                    checks: { test: passed, tests: ok }\ngit: [{ folder: x }, { message: m, folder: /y }]\n\
+                    refused_outputs: { coment: 1, comment: {} }\n";
         assert_eq!(
             findings(text),
             [
@@ -215,6 +243,8 @@ mod tests {
                 "9:7 missing-key required key `message` is missing",
                 "9:17 invalid-value the case has no folder `x`",
                 "9:44 invalid-value this path leads out of the case's folder",
+                "10:20 unknown-output the job has no output `coment`",
+                "10:40 invalid-value no condition on the text",
             ]
         );
     }

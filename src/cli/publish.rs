@@ -18,7 +18,7 @@ use crate::job::value::{ListSeparator, parse_value};
 use crate::journal::RecordKey;
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::MapManifest;
-use crate::outputs::{Forge, MAX_KEY, Subject, Trigger, TriggerError, TriggerQuery, is_key};
+use crate::outputs::{Forge, MAX_KEY, Outputs, Subject, Trigger, TriggerError, TriggerQuery, is_key};
 use crate::plan::resolve_outputs;
 use crate::publish::{
     CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, Unproposed, allow_answer,
@@ -159,7 +159,7 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
         check_inputs(&options.set, &submission, &job, &record.plan.inputs)?;
         check_requirements(options, &submission, &label, env)?;
         let policy = resolve_outputs(&job, &record.plan.inputs, trigger.clone()).map_err(Error::Invalid)?;
-        submission.policy = policy.unwrap_or_default();
+        submission.policy = with_step_lists(policy.unwrap_or_default(), &submission)?;
         if options.comment.is_some() {
             allow_answer(&mut submission.policy);
         }
@@ -338,6 +338,20 @@ fn check_inputs(
         }
     }
     Ok(())
+}
+
+/// Takes the lists that steps before the agent have printed. Only a sealed record says what they were: anyone could have written
+/// another one.
+fn with_step_lists(policy: Outputs, submission: &Submission) -> Result<Outputs, Error> {
+    let Some((place, step)) = policy.from_steps.first_key_value() else { return Ok(policy) };
+    if submission.seal != SealCheck::Sealed {
+        return Err(Error::usage(
+            format!("`outputs.{place}` is what the step `{step}` printed, and only a sealed record proves that"),
+            "Set the same LEGWORK_RECORD_KEY for `run` and `publish`.",
+        ));
+    }
+    let refused = |why: String| Error::usage(why, "Run the job again.");
+    policy.with_step_lists(&submission.list_steps).map_err(refused)
 }
 
 fn check_requirements(options: &PublishArgs, submission: &Submission, label: &str, env: &CliEnv) -> Result<(), Error> {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::{
     AgentFinished, CheckResult, CutOffRequests, Event, FORMAT, Outcome, OutputCalls, PARENT, ProposedOutputs,
@@ -57,6 +58,8 @@ pub struct RunModel {
     pub proposed: Option<Accepted>,
     /// What its calls proposed so far. Subagents' are known only if their events are applied, too.
     output_calls: OutputCalls,
+    /// The values of the steps that decide lists of outputs.
+    list_steps: Map<String, Value>,
     /// What each agent has done, by its id. Subagents are known only if their events are applied, too.
     pub agents: BTreeMap<String, AgentModel>,
 }
@@ -148,9 +151,15 @@ impl RunModel {
         &self.before
     }
 
+    /// The values of the steps before the agent that decide lists of outputs.
+    pub fn list_steps(&self) -> &Map<String, Value> {
+        &self.list_steps
+    }
+
     /// What the run proposes to do outside, so far or at its end, and what was refused; `None` if its job has no outputs.
     pub fn proposed_outputs(&self) -> Option<ProposedOutputs> {
-        let allowed = self.started.as_ref()?.1.plan.outputs.clone()?;
+        let planned = self.started.as_ref()?.1.plan.outputs.as_ref()?;
+        let allowed = planned.with_step_lists(&self.list_steps).unwrap_or_else(|_| planned.clone());
         let mut calls = self.output_calls.clone();
         if let Some(accepted) = &self.proposed {
             calls.accepted.clone_from(accepted);
@@ -189,6 +198,10 @@ impl RunModel {
             Event::StateRead(read) => self.state.0 = Some(read.clone()),
             Event::StateSet(set) => self.state.1 = Some(set.clone()),
             Event::BeforeFinished(finished) => {
+                let outputs = self.started.as_ref().and_then(|(_, started)| started.plan.outputs.as_ref());
+                if outputs.is_some_and(|outputs| outputs.from_steps.values().any(|step| *step == finished.name)) {
+                    self.list_steps.insert(finished.name.clone(), finished.value.clone());
+                }
                 // One that failed runs again when the run is resumed.
                 self.before.retain(|step| step.result.name != finished.name);
                 let value = finished.shown();

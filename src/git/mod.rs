@@ -1,6 +1,7 @@
 //! Git's own files, most of them read without running git, and the one place where git is run.
 
 mod attributes;
+mod commit_diff;
 mod committed_files;
 mod config;
 pub mod index;
@@ -13,6 +14,7 @@ use std::ffi::OsStr;
 
 use crate::text::folded_path::folded_name;
 pub(crate) use attributes::{ATTRIBUTES_FILE, FilteredFiles};
+pub(crate) use commit_diff::changes_between;
 pub(crate) use committed_files::{CommitError, CommittedFiles};
 pub use committed_files::{REFERENCE_FORM, is_reference_name};
 pub(crate) use config::{GitConfig, MAX_FILE_BYTES};

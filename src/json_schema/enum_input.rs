@@ -8,10 +8,19 @@ use super::keywords::{for_each_subschema, subschemas};
 
 /// The input that a text names: `{{ inputs.NAME }}` and nothing else.
 pub fn named_input(text: &str) -> Option<&str> {
+    named_variable(text, "inputs.")
+}
+
+/// The step before the agent that a text names: `{{ before.NAME }}` and nothing else.
+pub fn named_step(text: &str) -> Option<&str> {
+    named_variable(text, "before.")
+}
+
+fn named_variable<'t>(text: &'t str, of: &str) -> Option<&'t str> {
     let inside = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     // Signs that trim blanks change nothing here.
     let inside = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
-    let name = inside.strip_prefix("inputs.")?.trim();
+    let name = inside.strip_prefix(of)?.trim();
     let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     is_name.then_some(name)
 }

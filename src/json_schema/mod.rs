@@ -21,7 +21,7 @@ mod violation;
 
 use crate::diagnostic::{Rule, rule};
 
-pub use enum_input::{enum_inputs, named_input, with_enum_values};
+pub use enum_input::{enum_inputs, named_input, named_step, with_enum_values};
 pub use provider_schema::{ProviderSchema, repair_invalid};
 pub use schema_reader::SchemaReader;
 pub use tool_schema::ToolSchema;

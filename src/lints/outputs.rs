@@ -4,10 +4,13 @@ use std::collections::HashSet;
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule, suggest_name};
 use crate::job::{
-    InputType, Job, JobOutput, MAX_OUTPUTS, NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputTarget, TextList, is_output_name,
+    InputType, Job, JobOutput, MAX_OUTPUTS, NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputRules, OutputTarget, TextList,
+    is_output_name,
 };
-use crate::json_schema::named_input;
-use crate::outputs::{KINDS, KindName, is_forge_token};
+use crate::json_schema::{named_input, named_step};
+use crate::outputs::{KINDS, KindName, TextRules, check_label, check_login, check_title_prefix, is_forge_token};
+use crate::text::sanitize::line as sanitize_line;
+use crate::text::truncate::ellipsize;
 use crate::tools::TOOLS;
 use crate::tools::set_state::SetState;
 use crate::tools::skill::SkillTool;
@@ -20,23 +23,77 @@ use super::{Lint, LintContext, join_names, listed_twice};
 pub(super) const LINT: Lint =
     Lint { rules: &[rule!(Error "bad-output"), rule!(Error "unknown-output"), rule!(Warning "unused-output")], check };
 
+/// The most characters of a text in a message.
+const MAX_SHOWN_CHARS: usize = 60;
+
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
     if let Some(outputs) = &job.outputs {
         for (name, output) in &outputs.value.entries {
             check_name(name, findings);
             check_output(job, name, output, findings);
+            let JobOutput { title_prefix, labels, choose, add, remove, closes, .. } = &output.value;
+            if let Some(prefix) = title_prefix {
+                let closes = closes.as_ref().is_some_and(|closes| closes.value);
+                check_prefix(&outputs.value.rules, closes, prefix, findings);
+            }
+            let labels = [labels, choose, add, remove].into_iter().flat_map(|list| items(list.as_ref()));
+            for label in labels.chain(&output.value.name) {
+                check_text(label, check_label(&label.value), findings);
+            }
         }
         if let Some((name, _)) = job.outputs().nth(MAX_OUTPUTS) {
             findings.push(bad(name.place(), format!("a job can have at most {MAX_OUTPUTS} outputs")));
         }
         let rules = &outputs.value.rules;
+        for login in items(rules.mentions.as_ref()) {
+            check_text(login, check_login(&login.value), findings);
+        }
         for list in [&rules.mentions, &rules.links].into_iter().flatten() {
             check_list(job, list, findings);
         }
         check_hosts(rules.links.as_ref(), findings);
     }
     check_lists(subject, findings);
+}
+
+/// The entries of a list that isn't a template; entries that are empty have a finding already.
+fn items(list: Option<&Spanned<TextList>>) -> impl Iterator<Item = &Spanned<String>> {
+    let items = list.map(|list| match &list.value {
+        TextList::Items(items) => items.as_slice(),
+        TextList::Template(_) => &[],
+    });
+    items.unwrap_or_default().iter().filter(|item| !item.value.trim().is_empty())
+}
+
+/// Reports what is wrong with a text that the job itself puts on a forge. Texts with tags have findings of their own.
+fn check_text(text: &Spanned<String>, checked: Result<(), String>, findings: &mut Vec<Diagnostic>) {
+    let is_template = ["{{", "{%", "{#"].iter().any(|tag| text.value.contains(tag));
+    let Some(why) = checked.err().filter(|_| !is_template && !text.node.is_placeholder()) else { return };
+    let (message, help) = why.rsplit_once(": ").unwrap_or((&why, ""));
+    let shown = ellipsize(&text.value, MAX_SHOWN_CHARS);
+    let finding = bad(text.place(), format!("`{}` can't be published: {message}", sanitize_line(&shown)));
+    findings.push(if help.is_empty() { finding } else { finding.help(help) });
+}
+
+/// What a prefix may have beside plain text. Of lists that are inputs nothing is known, so what they may allow isn't refused.
+fn check_prefix(rules: &OutputRules, closes: bool, prefix: &Spanned<String>, findings: &mut Vec<Diagnostic>) {
+    let texts = |list: Option<&Spanned<TextList>>| items(list).map(|item| item.value.clone()).collect::<Vec<String>>();
+    let is_input = |list: Option<&Spanned<TextList>>| list.is_some_and(|list| list.value.template().is_some());
+    let mentions: Vec<String> =
+        texts(rules.mentions.as_ref()).iter().map(|login| login.trim_start_matches('@').to_owned()).collect();
+    let links: Vec<String> = texts(rules.links.as_ref()).iter().map(|host| host.to_ascii_lowercase()).collect();
+    let checked =
+        check_title_prefix(&prefix.value, &TextRules { mentions: &mentions, links: &links, ..TextRules::default() });
+    let depends = checked.as_ref().err().is_some_and(|why| {
+        is_input(rules.mentions.as_ref()) && why.starts_with("mention:")
+            || is_input(rules.links.as_ref()) && why.starts_with("link-host:")
+            // The number of the trigger isn't known.
+            || closes && why.starts_with("closing-keyword:")
+    });
+    if !depends {
+        check_text(prefix, checked, findings);
+    }
 }
 
 fn bad(place: SourceSpan, message: impl Into<String>) -> Diagnostic {
@@ -152,7 +209,33 @@ fn check_list(job: &Job, list: &Spanned<TextList>, findings: &mut Vec<Diagnostic
                 findings.push(bad(item.place(), "this entry is empty").help("remove it"));
             }
         }
-        TextList::Template(text) => check_input(job, text, InputType::List, list.place(), findings),
+        TextList::Template(text) => match named_step(text) {
+            Some(step) => check_step(job, step, list.place(), findings),
+            None => check_input(job, text, InputType::List, list.place(), findings),
+        },
+    }
+}
+
+/// A list that a step before the agent prints.
+fn check_step(job: &Job, name: &str, place: SourceSpan, findings: &mut Vec<Diagnostic>) {
+    let Some(step) = job.before.iter().find(|step| step.name.value == name) else {
+        let near = suggest_name(name, job.before.iter().map(|step| step.name.value.as_str()));
+        let help = near.map_or("add it to `before`".to_owned(), |near| format!("did you mean `{near}`?"));
+        findings.push(bad(place, format!("the job has no step `{name}` before the agent")).help(help));
+        return;
+    };
+    if !step.is_trusted() {
+        let message = format!(
+            "the step `{name}` can't decide what is published, because untrusted people can influence what it prints"
+        );
+        findings.push(bad(place, message).help("if only trusted people can, write `trusted: true` at the step"));
+    } else if step.schema.is_none() {
+        let finding = bad(place, format!("the step `{name}` prints a text, and this is a list"));
+        findings.push(finding.help("give it a schema: `schema: { type: array, items: { type: string } }`"));
+    } else if step.is_optional() {
+        let finding =
+            bad(place, format!("the step `{name}` is optional, and without its value nothing can be proposed"));
+        findings.push(finding.help("remove `optional: true`"));
     }
 }
 
@@ -172,9 +255,12 @@ fn check_target(job: &Job, target: &Spanned<OutputTarget>, findings: &mut Vec<Di
 fn check_input(job: &Job, text: &str, kind: InputType, place: SourceSpan, findings: &mut Vec<Diagnostic>) {
     let noun = if kind == InputType::List { "list" } else { "integer" };
     let Some(name) = named_input(text) else {
-        let finding = bad(place, format!("expected one input of type `{noun}`: `\"{{{{ inputs.NAME }}}}\"`"));
-        findings
-            .push(finding.help("an output's list is fixed before the run: it takes one whole input, without filters"));
+        let or_step = if kind == InputType::List { ", or one trusted step: `\"{{ before.NAME }}\"`" } else { "" };
+        let finding = bad(place, format!("expected one input of type `{noun}`: `\"{{{{ inputs.NAME }}}}\"`{or_step}"));
+        findings.push(
+            finding
+                .help("an output's list is fixed before the agent starts: it takes one whole value, without filters"),
+        );
         return;
     };
     let declared = job.inputs().find(|(declared, _)| declared.value == name);

@@ -289,7 +289,6 @@ impl TextCheck<'_> {
 
 #[cfg(test)]
 mod tests {
-    use indexmap::IndexMap;
 
     use super::super::{Forge, Rules, Subject};
     use super::*;
@@ -306,7 +305,7 @@ mod tests {
             base: None,
         };
         let rules = Rules { mentions: vec!["octocat".to_owned()], links: Vec::new(), required: false };
-        let outputs = Outputs { trigger: Some(trigger), allowed: IndexMap::new(), rules };
+        let outputs = Outputs { trigger: Some(trigger), rules, ..Outputs::default() };
         let issue = Kind::Issue { title_prefix: "fix: ".to_owned(), labels: Vec::new(), choose: Vec::new() };
         let review = Kind::Review { max_comments: 2, request_changes: false };
         for (kind, input, error) in [

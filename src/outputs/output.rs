@@ -1,5 +1,7 @@
 //! The outputs of a job, resolved: which kinds there are, and what the job allows of each.
 
+use std::collections::BTreeMap;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,9 @@ pub struct Outputs {
     /// What holds for all of them.
     #[serde(default)]
     pub rules: Rules,
+    /// The lists that a trusted step before the agent prints: the name of the step, by the place of the list (`labels.add`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub from_steps: BTreeMap<String, String>,
 }
 
 /// What holds for all outputs of a job.

@@ -1,27 +1,39 @@
 //! What a run has proposed so far, and whether more can be accepted.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::entry::{Entry, Proposal};
 use super::output::{Kind, Output, Outputs, PatchRules};
+use super::review_lines::ReviewLines;
 use crate::sync::IgnorePoison;
 
 /// What the agents of a run have proposed. All of them share it.
 pub struct Proposals {
     outputs: Arc<Outputs>,
+    /// With the lists that steps before the agent have printed.
+    known: OnceLock<Outputs>,
     changes: Option<Arc<dyn OwnChanges>>,
+    trigger_changes: Option<Arc<dyn TriggerChanges>>,
     state: Mutex<Accepted>,
+    /// Why the lines of a review that was accepted couldn't be checked.
+    unchecked_lines: Mutex<Option<String>>,
 }
 
 /// What the run knows about its own changes when a call asks.
 pub trait OwnChanges: Send + Sync {
     /// Checks the changes so far against the rules of an output. The error says why they can't be published.
     fn check(&self, rules: PatchRules) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// What the run knows about the pull request that started it.
+pub trait TriggerChanges: Send + Sync {
+    /// The lines that can be commented on. The error says why they aren't known, as the end of a sentence.
+    fn review_lines(&self) -> BoxFuture<'_, Result<Arc<ReviewLines>, String>>;
 }
 
 /// The accepted proposals of a run: a fold over its calls.
@@ -73,9 +85,45 @@ impl Accepted {
 }
 
 impl Proposals {
-    /// Nothing is proposed yet. Without `changes`, those of the run aren't checked at the call.
-    pub fn new(outputs: Arc<Outputs>, changes: Option<Arc<dyn OwnChanges>>) -> Self {
-        Self { outputs, changes, state: Mutex::default() }
+    /// Nothing is proposed yet. Without `changes`, those of the run aren't checked at the call, and without `trigger_changes` no
+    /// lines of reviews.
+    pub fn new(
+        outputs: Arc<Outputs>,
+        changes: Option<Arc<dyn OwnChanges>>,
+        trigger_changes: Option<Arc<dyn TriggerChanges>>,
+    ) -> Self {
+        let (state, unchecked_lines) = (Mutex::default(), Mutex::default());
+        Self { outputs, known: OnceLock::new(), changes, trigger_changes, state, unchecked_lines }
+    }
+
+    /// Checks that the comments of a review are on lines that the forge shows: one other line makes it refuse the whole review.
+    /// Where the lines aren't known, publishing checks them.
+    ///
+    /// # Errors
+    /// Says to the model which comment has no place, and where the nearest ones are.
+    pub async fn check_review_lines(&self, output: &Output, target: Option<u64>, data: &Value) -> Result<(), String> {
+        let comments = data.get("comments").filter(|list| list.as_array().is_some_and(|list| !list.is_empty()));
+        let trigger = self.outputs().trigger.as_ref().and_then(|trigger| trigger.number);
+        let (Kind::Review { .. }, Some(comments), Some(changes)) = (&output.kind, comments, &self.trigger_changes)
+        else {
+            return Ok(());
+        };
+        // Nothing is known about another pull request.
+        if target.is_none() || target != trigger {
+            return Ok(());
+        }
+        match changes.review_lines().await {
+            Ok(lines) => lines.check(comments),
+            Err(why) => {
+                self.unchecked_lines.lock().ignore_poison().get_or_insert(why);
+                Ok(())
+            }
+        }
+    }
+
+    /// Why the lines of a review weren't checked at the call, if they weren't.
+    pub fn unchecked_lines(&self) -> Option<String> {
+        self.unchecked_lines.lock().ignore_poison().clone()
     }
 
     /// Checks the run's changes so far, if an output publishes them.
@@ -91,7 +139,18 @@ impl Proposals {
 
     /// What the job allows.
     pub fn outputs(&self) -> &Outputs {
-        &self.outputs
+        self.known.get().unwrap_or(&self.outputs)
+    }
+
+    /// Takes the values of the steps before the agent, which no agent's tool may see before.
+    ///
+    /// # Errors
+    /// One of them can't be a list of an output: a sentence.
+    pub fn set_steps(&self, values: &Map<String, Value>) -> Result<(), String> {
+        let known = self.outputs.with_step_lists(values)?;
+        // The steps run once.
+        let _ = self.known.set(known);
+        Ok(())
     }
 
     /// What is accepted so far.
@@ -109,7 +168,7 @@ impl Proposals {
     /// # Errors
     /// Says to the model which limit is reached, or which key is taken.
     pub fn accept(&self, request: Request<'_>) -> Result<(Entry, String), String> {
-        let Some(output) = self.outputs.allowed.get(request.name) else {
+        let Some(output) = self.outputs().allowed.get(request.name) else {
             return Err(format!("the job has no output `{}`", request.name));
         };
         let mut state = self.lock();

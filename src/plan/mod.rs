@@ -379,7 +379,7 @@ impl Plan {
         tools.extend(self.submit_result(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         tools.extend(self.set_state(agent)?.map(|tool| Box::new(tool) as Box<dyn Tool>));
         if let Some(outputs) = &self.outputs {
-            let proposals = Arc::new(Proposals::new(Arc::new(outputs.clone()), None));
+            let proposals = Arc::new(Proposals::new(Arc::new(outputs.clone()), None, None));
             tools.extend(self.output_tools(agent, "", &proposals)?);
         }
         Ok(tools.iter().map(|tool| ToolSpec::with_git_rules(tool.as_ref(), Some(self.git))).collect())

@@ -1,5 +1,7 @@
 //! The outputs of a job with the values of its inputs.
 
+use std::collections::BTreeMap;
+
 use indexmap::IndexMap;
 use serde_json::Value;
 
@@ -7,11 +9,14 @@ use super::Plan;
 use crate::diagnostic::{Diagnostic, SourceSpan};
 use crate::job::{
     COMMAND_SECONDS, Job, JobOutput, OutputTarget, PATCH_BYTES, PATCH_FILES, PublishedOutcome, REVIEW_COMMENTS,
-    ReviewEvent, TextList, value_or,
+    RULES_KEY, ReviewEvent, TextList, value_or,
 };
-use crate::json_schema::{named_input, with_enum_values};
+use crate::json_schema::{named_input, named_step, with_enum_values};
 use crate::lints::ValidJob;
-use crate::outputs::{Kind, KindName, Output, Outputs, PatchRules, Rules, Subject, Target, Trigger};
+use crate::outputs::{
+    Kind, KindName, Output, Outputs, PatchRules, Rules, Subject, Target, Trigger, check_list_entry, normal_list_entry,
+    unknown_list,
+};
 use crate::yaml::Spanned;
 
 /// What a job allows its agents to propose, with the values of its inputs; `None` if it has no outputs. `publish` does the
@@ -25,7 +30,7 @@ pub fn resolve(
     trigger: Option<Trigger>,
 ) -> Result<Option<Outputs>, Vec<Diagnostic>> {
     let Some(declared) = &job.job().outputs else { return Ok(None) };
-    let mut resolver = Resolver { valid: job, inputs, findings: Vec::new() };
+    let mut resolver = Resolver { valid: job, inputs, from_steps: BTreeMap::new(), findings: Vec::new() };
     let mut allowed = IndexMap::new();
     for (name, output) in &declared.value.entries {
         if let Some(resolved) = resolver.output(name, &output.value) {
@@ -33,14 +38,13 @@ pub fn resolve(
         }
     }
     let rules = &declared.value.rules;
-    let logins = resolver.list(rules.mentions.as_ref());
     let rules = Rules {
-        mentions: logins.into_iter().map(|login| login.trim_start_matches('@').to_owned()).collect(),
-        links: resolver.list(rules.links.as_ref()).into_iter().map(|host| host.to_ascii_lowercase()).collect(),
+        mentions: resolver.list(RULES_KEY, "mentions", rules.mentions.as_ref()),
+        links: resolver.list(RULES_KEY, "links", rules.links.as_ref()),
         required: value_or(rules.required.as_ref(), false),
     };
     match resolver.findings.is_empty() {
-        true => Ok(Some(Outputs { trigger, allowed, rules })),
+        true => Ok(Some(Outputs { trigger, allowed, rules, from_steps: resolver.from_steps })),
         false => Err(resolver.findings),
     }
 }
@@ -92,6 +96,8 @@ fn missing_trigger(output: &Output, trigger: Option<&Trigger>) -> Option<&'stati
 struct Resolver<'a> {
     valid: &'a ValidJob,
     inputs: &'a IndexMap<String, Value>,
+    /// The lists that steps decide.
+    from_steps: BTreeMap<String, String>,
     findings: Vec<Diagnostic>,
 }
 
@@ -122,21 +128,22 @@ impl Resolver<'_> {
             },
             KindName::PullRequest => Kind::PullRequest {
                 title_prefix: text(&declared.title_prefix).unwrap_or_default(),
-                labels: self.list(declared.labels.as_ref()),
+                labels: self.list(&name.value, "labels", declared.labels.as_ref()),
                 draft: is(&declared.draft),
                 update: is(&declared.update),
                 closes: is(&declared.closes),
-                patch: self.patch_rules(declared),
+                patch: self.patch_rules(&name.value, declared),
             },
-            KindName::Push => Kind::Push { patch: self.patch_rules(declared) },
+            KindName::Push => Kind::Push { patch: self.patch_rules(&name.value, declared) },
             KindName::Issue => Kind::Issue {
                 title_prefix: text(&declared.title_prefix).unwrap_or_default(),
-                labels: self.list(declared.labels.as_ref()),
-                choose: self.list(declared.choose.as_ref()),
+                labels: self.list(&name.value, "labels", declared.labels.as_ref()),
+                choose: self.list(&name.value, "choose", declared.choose.as_ref()),
             },
-            KindName::Labels => {
-                Kind::Labels { add: self.list(declared.add.as_ref()), remove: self.list(declared.remove.as_ref()) }
-            }
+            KindName::Labels => Kind::Labels {
+                add: self.list(&name.value, "add", declared.add.as_ref()),
+                remove: self.list(&name.value, "remove", declared.remove.as_ref()),
+            },
             KindName::Close => Kind::Close {},
             KindName::Check => Kind::Check { check_name: text(&declared.name).unwrap_or_else(|| name.value.clone()) },
             KindName::Command => Kind::Command {
@@ -158,9 +165,9 @@ impl Resolver<'_> {
         schema.map(|schema| with_enum_values(schema, list).into_owned()).unwrap_or_default()
     }
 
-    fn patch_rules(&mut self, declared: &JobOutput) -> PatchRules {
+    fn patch_rules(&mut self, name: &str, declared: &JobOutput) -> PatchRules {
         PatchRules {
-            paths: self.list(declared.paths.as_ref()),
+            paths: self.list(name, "paths", declared.paths.as_ref()),
             max_files: value_or(declared.max_files.as_ref(), PATCH_FILES),
             max_bytes: declared.max_bytes.as_ref().map_or(PATCH_BYTES, |size| size.value.bytes().min(PATCH_BYTES)),
             allow_changes: self.job().allow_changes.iter().map(|path| path.value.clone()).collect(),
@@ -187,16 +194,27 @@ impl Resolver<'_> {
         }
     }
 
-    fn list(&mut self, declared: Option<&Spanned<TextList>>) -> Vec<String> {
+    fn list(&mut self, output: &str, field: &str, declared: Option<&Spanned<TextList>>) -> Vec<String> {
         let Some(declared) = declared else { return Vec::new() };
         let mut texts: Vec<String> = match &declared.value {
             TextList::Items(items) => items.iter().map(|item| item.value.clone()).collect(),
             TextList::Template(template) => {
+                if let Some(step) = named_step(template) {
+                    self.from_steps.insert(format!("{output}.{field}"), step.to_owned());
+                    return unknown_list(step);
+                }
                 let Some(name) = named_input(template) else { return Vec::new() };
                 let items = self.inputs.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
                 items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
             }
         };
+        if declared.value.template().is_some()
+            && let Some((text, why)) = texts.iter().find_map(|text| Some((text, check_list_entry(field, text).err()?)))
+        {
+            let message = format!("the list has the entry {text:?}, which can't be published");
+            self.report(declared.place(), message, &why);
+        }
+        texts.iter_mut().for_each(|text| *text = normal_list_entry(field, text));
         let mut seen = std::collections::HashSet::new();
         texts.retain(|text| seen.insert(text.clone()));
         texts

@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::mark::Mark;
 use crate::outputs::{Branch, Subject};
+use crate::outputs::{ChangedFile, LineComment};
 
 /// Something with a text that is on a forge: a comment, a review, an issue, a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,36 +36,6 @@ pub struct PullRequest {
     pub is_open: bool,
     /// The branch with its commits.
     pub head: Branch,
-}
-
-/// A file that a pull request changes, as the forge sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangedFile {
-    /// Its path.
-    pub path: String,
-    /// Its path before.
-    pub old_path: String,
-    /// Its hunks; `None` if the forge shows none.
-    pub hunks: Option<String>,
-}
-
-/// A comment on lines of a review, at a place that the forge accepts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineComment {
-    /// The file.
-    pub path: String,
-    /// Its path before the change.
-    pub old_path: String,
-    /// The last line.
-    pub line: u64,
-    /// The line in the other version, if it is in both.
-    pub other_line: Option<u64>,
-    /// The first line, if there are several.
-    pub start_line: Option<u64>,
-    /// Whether the lines are those before the change.
-    pub is_old: bool,
-    /// The text.
-    pub body: String,
 }
 
 /// A review.

@@ -19,7 +19,6 @@ mod policy;
 mod publisher;
 mod published_file;
 mod report;
-mod review_lines;
 mod session;
 mod submission;
 mod text_outputs;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 
 use super::answer::{ANSWER_OUTPUT, answer_entry};
 use super::mark::{Mark, entry_digest};
@@ -41,6 +42,8 @@ pub struct Submission {
     pub seal: SealCheck,
     /// How its commands were confined.
     pub sandbox: SandboxUse,
+    /// The values of the steps before the agent that decide lists of outputs, as the record has them.
+    pub list_steps: Map<String, Value>,
     /// What the job file in this checkout allows.
     pub policy: Outputs,
 }
@@ -134,6 +137,7 @@ impl Submission {
             outcome: changes.outcome,
             started_at,
             patch: changes.patch,
+            list_steps: model.list_steps().clone(),
             changed: model.changed,
             run,
             seal: check_seal(&record, key)?,

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::forge::{CheckRun, Found, Post, Review, Settle, Target};
 use super::publisher::{Publication, Publisher, nothing};
-use super::review_lines::{ProposedComment, ReviewLines};
+use crate::outputs::{ProposedComment, ReviewLines};
 
 /// The longest body that a forge accepts, in characters, without the mark.
 const MAX_BODY_CHARS: usize = 65_000;

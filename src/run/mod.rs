@@ -10,6 +10,7 @@ mod host;
 mod keyed_run;
 mod obstacles;
 mod plan_differences;
+mod pull_request_lines;
 mod recording_sink;
 mod resume_state;
 mod resumed_run;

@@ -15,6 +15,7 @@ use super::change_tracking::{BaselineTask, CurrentChanges};
 use super::confinement::{Confined, ConfinedTools, Confinement, RecordAccess, RunPlaces};
 use super::connect::Scripts;
 use super::host::Host;
+use super::pull_request_lines::PullRequestLines;
 use super::recording_sink::{RecordingSink, RunObserver};
 use super::run_error::{error_info, mark_record_failure};
 use super::secrets::RunSecrets;
@@ -35,7 +36,7 @@ use crate::git::{GitProgram, head_commit};
 use crate::job::Keep;
 use crate::journal::Fault;
 use crate::mcp::Servers;
-use crate::outputs::Accepted;
+use crate::outputs::{Accepted, Outputs};
 use crate::plan::Plan;
 use crate::process::spawn::EnvironmentError;
 use crate::providers::{Model, Provider};
@@ -149,6 +150,8 @@ pub struct Ended {
     /// The git repositories that commands have created there, if they were searched for.
     planted: Option<Repositories>,
     changes_unknown: bool,
+    /// Why the lines of a review weren't checked, if they weren't.
+    unchecked_lines: Option<String>,
 }
 
 /// A run whose record is open and whose tool servers have started.
@@ -305,6 +308,8 @@ impl<'a> Session<'a> {
         let sink = RecordingSink::new(self.recorder, observers, host.clock, self.before.as_ref());
         let sink = Arc::new(sink);
         sink.write_summaries().map_err(record_failed)?;
+        let trigger = self.plan.outputs.as_ref().and_then(|outputs| outputs.trigger.as_ref());
+        let lines = PullRequestLines::new(self.backends.git.clone(), PathBuf::from(&self.plan.workspace), trigger);
         let tracker = self.plan.changes_files().then(|| ChangeTracker {
             workspace: Arc::clone(&self.tools.workspace),
             record: sink.recorder.open_folder().clone(),
@@ -335,6 +340,7 @@ impl<'a> Session<'a> {
             steps: self.steps,
             own_workspaces: self.own_workspaces.clone(),
             changes: Some(Arc::new(current)),
+            trigger_changes: Some(Arc::new(lines)),
             // The end of the run isn't a signal.
             stop: signals.stop.child_token(),
             gates: RunGates {
@@ -429,9 +435,10 @@ impl Running<'_> {
             // If the journal can't be written, the next write reports it.
             let _ = sink.record(PARENT, changed.into());
         }
+        let unchecked_lines = run.unchecked_review_lines();
         let (mut outcome, mut error) = (outcome, error);
         if let Some(accepted) = run.accepted_outputs() {
-            if let Err(why) = check_proposed_patch(plan, &accepted, changed.as_ref())
+            if let Err(why) = check_proposed_patch(run.allowed_outputs(), &accepted, changed.as_ref())
                 && outcome == Outcome::Completed
             {
                 let abort = RunAbort::patch_not_publishable(&why);
@@ -485,7 +492,7 @@ impl Running<'_> {
         let changes_unknown = plan.changes_files() && result.changes.is_none();
         let (inputs, workspace) = (plan.inputs.clone(), PathBuf::from(&plan.workspace));
         let model = std::mem::take(&mut sink.state().model);
-        Ok(Ended { result, model, inputs, workspace, planted, changes_unknown })
+        Ok(Ended { result, model, inputs, workspace, planted, changes_unknown, unchecked_lines })
     }
 }
 
@@ -509,6 +516,12 @@ impl Ended {
                  baseline from the start of the run is lost"
                     .to_owned(),
             );
+        }
+        if let Some(why) = &self.unchecked_lines {
+            warnings.push(format!(
+                "the lines of a review weren't checked, because {why}; `publish` checks them, and moves comments whose lines the forge \
+                 doesn't show into the review's text. With actions/checkout, `fetch-depth: 0` fetches all commits"
+            ));
         }
         warnings
     }
@@ -592,8 +605,12 @@ fn opening(prepared: &Prepared<'_>, record: &OpenRecord, job_files: &[PathBuf], 
 }
 
 /// Checks the changes of a run once more, if it proposes to publish them: they may have changed since the call.
-fn check_proposed_patch(plan: &Plan, accepted: &Accepted, changed: Option<&WorkspaceChanged>) -> Result<(), String> {
-    let outputs = accepted.entries.iter().filter_map(|entry| plan.outputs.as_ref()?.allowed.get(&entry.name));
+fn check_proposed_patch(
+    allowed: Option<&Outputs>,
+    accepted: &Accepted,
+    changed: Option<&WorkspaceChanged>,
+) -> Result<(), String> {
+    let outputs = accepted.entries.iter().filter_map(|entry| allowed?.allowed.get(&entry.name));
     let mut rules = outputs.filter_map(|output| output.kind.patch_rules());
     rules.try_for_each(|rules| match changed {
         Some(changed) => check_patch(rules, changed),

@@ -33,9 +33,11 @@ impl OutputTool {
         Ok(Some(Self { checker: Checker::new(&output)?, name, output, agent, proposals }))
     }
 
-    fn propose(&self, input: &RawValue, context: &ToolContext<'_>) -> Result<ToolOutput, String> {
+    async fn propose(&self, input: &RawValue, context: &ToolContext<'_>) -> Result<ToolOutput, String> {
+        self.proposals.check_changes(&self.output).await?;
         refuse_secrets(input, context)?;
         let checked = self.checker.check_input(self.proposals.outputs(), &self.output, input.get())?;
+        self.proposals.check_review_lines(&self.output, checked.target, &checked.data).await?;
         let (entry, text) = self.proposals.accept(Request {
             agent: &self.agent,
             call_id: context.call_id,
@@ -102,10 +104,7 @@ impl Tool for OutputTool {
     }
 
     fn call<'a>(&'a self, input: &'a RawValue, context: &'a ToolContext<'a>) -> CallFuture<'a> {
-        Box::pin(async move {
-            self.proposals.check_changes(&self.output).await.map_err(|why| refused(&why))?;
-            self.propose(input, context).map_err(|why| refused(&why))
-        })
+        Box::pin(async move { self.propose(input, context).await.map_err(|why| refused(&why)) })
     }
 }
 

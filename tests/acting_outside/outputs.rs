@@ -207,3 +207,122 @@ fn a_resumed_run_proposes_nothing_twice() {
     let bodies: Vec<&Value> = file["entries"].as_array().unwrap().iter().map(|entry| &entry["data"]["body"]).collect();
     assert_eq!(bodies, [&json!("First."), &json!("Second.")]);
 }
+
+/// A repository whose branch `feature` changes lines 10 and 30 of `a.txt`. Returns the commits of `main` and `feature`.
+fn with_branch(folder: &TestFolder) -> (String, String) {
+    let lines = |changed: &[u32]| -> String {
+        let line =
+            |number: u32| if changed.contains(&number) { format!("new {number}\n") } else { format!("{number}\n") };
+        (1..=40).map(line).collect()
+    };
+    folder.write("a.txt", lines(&[])).commit_all();
+    let base = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    folder.git(&["checkout", "--quiet", "-b", "feature"]);
+    folder.write("a.txt", lines(&[10, 30]));
+    folder.git(&["commit", "--quiet", "--all", "--message=change"]);
+    (base, folder.git(&["rev-parse", "HEAD"]).trim().to_owned())
+}
+
+fn pull_request_event(base: &str, head: &str) -> String {
+    let branch = |name: &str, sha: &str| json!({ "ref": name, "sha": sha, "repo": { "full_name": "o/r" } });
+    json!({
+        "pull_request": { "number": 3, "base": branch("main", base), "head": branch("feature", head) },
+        "repository": { "full_name": "o/r" },
+    })
+    .to_string()
+}
+
+#[test]
+fn lines_of_a_review_are_checked_against_the_pull_request() {
+    let folder = job("task, { output: [review] }", "  review: { max: 3 }\n");
+    folder.write("job.yaml", folder.read("job.yaml") + "subagents: { helper: { description: Helps., workspace: own, tools: [write_file, { output: [review] }] } }\n");
+    let (base, head) = with_branch(&folder);
+    folder.write("event.json", pull_request_event(&base, &head));
+    let review = |comment: Value| ("review", json!({ "body": "One thing.", "comments": [comment] }));
+    let comment = |line: u32| json!({ "path": "a.txt", "line": line, "body": "Why?" });
+    let answers = ScriptedAgents::new()
+        .agent("Review it", [Answer::calls(&[review(comment(1)), review(comment(33))]), Answer::text("Done.")])
+        .agent(
+            "Go.",
+            [
+                Answer::calls(&[
+                    review(comment(20)),
+                    review(json!({ "path": "b.txt", "line": 1, "body": "Why?" })),
+                    review(json!({ "path": "a.txt", "line": 28, "start_line": 12, "body": "Why?" })),
+                    review(json!({ "path": "a.txt", "line": 31, "start_line": 29, "body": "Why?" })),
+                    review(json!({ "path": "a.txt", "line": 10, "side": "LEFT", "body": "Why?" })),
+                    ("task", json!({ "agent": "helper", "prompt": "Review it." })),
+                ]),
+                Answer::text("Done."),
+            ],
+        );
+    let server = Server::start(answers);
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(0);
+    assert!(!ended.stderr.contains("weren't checked"), "{}", ended.stderr);
+    let requests = server.finish();
+    let results: Vec<(bool, String)> =
+        requests.iter().flat_map(|request| request.results()).map(|result| (result.is_error, result.text)).collect();
+    for (is_error, part) in [
+        (
+            true,
+            "line 20 of `a.txt` isn't in the diff of the pull request; the nearest there: 13 and 27; it shows 7 to 13, 27 to 33",
+        ),
+        (true, "the pull request doesn't change `b.txt`; it changes a.txt"),
+        (true, "lines 12 to 28 of `a.txt` aren't in one part of the diff"),
+        (false, "accepted (1 of 3)"),
+        (false, "accepted (2 of 3)"),
+        // A subagent with a copy of the workspace.
+        (true, "line 1 of `a.txt` isn't in the diff"),
+        (false, "accepted (3 of 3)"),
+    ] {
+        assert!(results.iter().any(|(error, text)| *error == is_error && text.contains(part)), "{part}: {results:?}");
+    }
+    // A replay needs no git: the answers are in the record.
+    std::fs::remove_dir_all(folder.at(".git")).unwrap();
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
+}
+
+#[test]
+fn lines_of_an_unknown_base_are_left_to_publish() {
+    let folder = job("{ output: [review] }", "  review: { max: 2 }\n");
+    let (_, head) = with_branch(&folder);
+    folder.write("event.json", pull_request_event(&"a".repeat(40), &head));
+    let review = ("review", json!({ "body": "x", "comments": [{ "path": "a.txt", "line": 20, "body": "Why?" }] }));
+    let server = Server::start(ScriptedAgents::of([Answer::calls(&[review.clone(), review]), Answer::text("Done.")]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_code(0);
+    let warning = "the lines of a review weren't checked, because the base commit aaaaaaaaaa isn't in this clone; `publish` checks them";
+    assert_eq!(ended.stderr.matches(warning).count(), 1, "{}", ended.stderr);
+    assert_eq!(outputs(&ended.run_folder())["entries"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_trusted_step_decides_a_list() {
+    let folder = job("{ output: [labels] }", "  labels: { add: \"{{ before.names }}\", max: 2 }\n");
+    let steps = "before: [{ name: names, run: cat names.json, trusted: true, schema: { type: array } }]\n";
+    folder.write("job.yaml", folder.read("job.yaml") + steps).write("names.json", "[\"bug\", \"docs\"]\n");
+    let plan = folder.legwork(RUN).arg("--dry-run").run();
+    plan.assert_code(0).assert_stdout_contains("<before.names>");
+    let label = |name: &str| ("labels", json!({ "add": [name] }));
+    let (record, results) = run(
+        &folder,
+        [Answer::calls(&[label("wontfix"), label("<before.names>"), label("docs")]), Answer::text("Done.")],
+    );
+    let errors: Vec<bool> = results.iter().map(|(is_error, _)| *is_error).collect();
+    assert_eq!(errors, [true, true, false], "{results:?}");
+    assert!(results[0].1.contains("\"bug\"") && results[0].1.contains("\"docs\""), "{}", results[0].1);
+    assert_eq!(outputs(&record)["entries"][0]["data"], json!({ "add": ["docs"] }));
+    folder.legwork(&["replay", "latest"]).run().assert_code(0);
+    // What can't be a list ends the run before the agent starts.
+    for (printed, why) in [("[1]", "`1` in its list isn't a text"), ("[\"a\\nb\"]", "it has a line break")] {
+        folder.write("names.json", printed);
+        let server = Server::start(ScriptedAgents::of([]));
+        let ended = folder.legwork(RUN).anthropic(&server).run();
+        ended
+            .assert_code(5)
+            .assert_stderr_contains("the step `names` decides `outputs.labels.add`")
+            .assert_stderr_contains(why);
+        assert!(server.finish().is_empty());
+    }
+}

@@ -475,3 +475,24 @@ fn a_skipped_run_has_nothing_to_do() {
     ended.assert_code(0).assert_stdout_contains("nothing  ");
     assert_eq!(server.log().len(), 0);
 }
+
+#[test]
+fn only_a_sealed_record_says_what_a_step_decided() {
+    let job = JOB.replace("add: [bug]", "add: \"{{ before.names }}\"")
+        + "before: [{ name: names, run: cat names.json, trusted: true, schema: { type: array } }]\n";
+    let folder = folder_with(&job, SCRIPT);
+    folder.write("names.json", "[\"bug\"]\n");
+    folder.git(&["add", "--all"]);
+    folder.git(&["commit", "--quiet", "--message=names"]);
+    folder.legwork(&["run", "job.yaml", "--sandbox", "off"]).env("LEGWORK_RECORD_KEY", KEY).run().assert_code(0);
+    let server = forge(&folder);
+    // What the step would print now doesn't count.
+    folder.write("names.json", "[]\n");
+    let unsealed = publish(&folder, &server, &[]).env_remove("LEGWORK_RECORD_KEY").run();
+    unsealed.assert_code(2).assert_stderr_contains(
+        "`outputs.labels.add` is what the step `names` printed, and only a sealed record proves that",
+    );
+    assert!(server.log().is_empty());
+    publish(&folder, &server, &[]).run().assert_code(0);
+    assert_eq!(server.api().issues[&3]["labels"][0]["name"], "bug");
+}

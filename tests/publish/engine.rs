@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use indexmap::IndexMap;
 use jiff::Timestamp;
 use legwork::error::Error;
 use legwork::event::Outcome;
@@ -65,7 +64,8 @@ impl Setup {
             sandbox: SandboxUse::default(),
             run: file.run_id.clone(),
             seal: SealCheck::Unchecked,
-            policy: Outputs { trigger: None, allowed: IndexMap::new(), rules: legwork::outputs::Rules::default() },
+            policy: Outputs::default(),
+            list_steps: serde_json::Map::new(),
             file,
         };
         let state = folder.path().join("published.json");

@@ -157,6 +157,17 @@ const FEATURES: &[Feature] = &[
         ..NOTHING
     },
     Feature {
+        name: "output with the list of a step",
+        job: "before:\n  - { name: labels, run: cat labels.json, trusted: true, schema: { type: array } }\n\
+              outputs: { labels: { target: 7, add: '{{ before.labels }}', max: 2 } }\n\
+              parent: { prompt: 'Go {{ inputs.n }}', tools: [bash, { output: [labels] }] }\n",
+        script: "parent:\n  - calls: [{ tool: labels, input: { add: [wontfix] } }]\n  - calls: [{ tool: labels, input: { add: [docs] } }]\n  \
+                 - text: done\n",
+        files: &[("labels.json", "[\"bug\", \"docs\"]\n")],
+        shows: "labels of \\#7\\: add docs",
+        ..NOTHING
+    },
+    Feature {
         name: "secret",
         job: "parent: { prompt: 'Go {{ inputs.n }}', tools: [bash] }\n",
         script: "parent:\n  - calls: [{ tool: bash, input: { command: 'echo \"got $INPUT_TOKEN\"' } }]\n  - text: done\n",

@@ -3,6 +3,7 @@
 mod fixtures;
 mod flaky_cases;
 mod options;
+mod outputs;
 mod save_case;
 
 use std::path::Path;

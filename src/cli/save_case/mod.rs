@@ -22,16 +22,17 @@ use super::sandbox_options::SandboxOptions;
 use super::test;
 use crate::cases::generate::{self, FileOutcome, RecordedReply, WorkspaceOutcome};
 use crate::cases::{
-    BEFORE_FILE, EXPECT_FILE, INPUTS_FILE, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER, WORKSPACE_FOLDER, fixture,
-    with_placeholder,
+    BEFORE_FILE, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, OUTPUTS_SNAPSHOT, SCRIPT_FILE, SNAPSHOTS_FOLDER, TESTS_FOLDER,
+    WORKSPACE_FOLDER, fixture, outputs_snapshot, with_placeholder,
 };
 use crate::error::Error;
-use crate::event::{Event, JournalEntry, Outcome, RunResult};
+use crate::event::{Event, JournalEntry, Outcome, RunModel, RunResult};
 use crate::git::{self, is_worktree_root};
 use crate::job::STATE_FILE;
 use crate::lints::JobTrust;
 use crate::message::ToolCall;
 use crate::plan::Plan;
+use crate::record::Record;
 use crate::redaction::Redactor;
 use crate::reports::test_text;
 use crate::run::{RunObserver, Signals, StateFile, state_content};
@@ -77,6 +78,9 @@ fn needed_files<'a>(
     if plan.active_checks().next().is_some() {
         return None;
     }
+    let outputs = plan.outputs.as_ref();
+    let is_output =
+        |tool: &str| tool == job::NOTHING_TO_DO || outputs.is_some_and(|outputs| outputs.allowed.contains_key(tool));
     let mut named: Vec<PathBuf> = Vec::new();
     let mut written = BTreeSet::new();
     for call in calls {
@@ -95,7 +99,7 @@ fn needed_files<'a>(
                 }
                 named.push(path);
             }
-            tool if FILELESS_TOOLS.contains(&tool) => {}
+            tool if FILELESS_TOOLS.contains(&tool) || is_output(tool) => {}
             _ => return None,
         }
     }
@@ -193,10 +197,11 @@ impl CaseRecorder {
             let why = format!("no case was saved: a script can't reproduce the outcome `{}`", result.outcome);
             return env.console.warning(&why);
         }
+        let model = Record::open(record).map(|record| record.model()).unwrap_or_default();
         let shown = printable(&self.folder.to_string_lossy());
         // The run may have made links.
         let written = check_links(&self.job_file).map_err(|error| io::Error::other(error.to_string()));
-        let needed = match written.and_then(|()| self.write(plan, &result, env)) {
+        let needed = match written.and_then(|()| self.write(plan, &result, &model, env)) {
             Err(error) => return env.console.warning(&format!("no case was saved in {shown}: {error}")),
             Ok(needed) => needed,
         };
@@ -239,7 +244,13 @@ impl CaseRecorder {
     }
 
     /// Writes the case. Returns the files that the run needs, if it needs only some.
-    fn write(&mut self, plan: &Plan, result: &RunResult, env: &CliEnv) -> io::Result<Option<NeededFiles>> {
+    fn write(
+        &mut self,
+        plan: &Plan,
+        result: &RunResult,
+        model: &RunModel,
+        env: &CliEnv,
+    ) -> io::Result<Option<NeededFiles>> {
         let above = self.folder.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(above)?;
         // Prepare the case in a temporary folder, so that it appears atomically.
@@ -285,8 +296,15 @@ impl CaseRecorder {
         }
         let outcome = WorkspaceOutcome {
             files: self.snapshot_changes(result, &at(SNAPSHOTS_FOLDER), env)?,
+            has_outputs: plan.outputs.is_some(),
             is_git_repository: self.is_repository,
         };
+        if let Some(proposed) = model.proposed_outputs() {
+            fs::write(at(OUTPUTS_SNAPSHOT), outputs_snapshot(&proposed, &workspace))?;
+        }
+        if let Some(trigger) = plan.outputs.as_ref().and_then(|outputs| outputs.trigger.as_ref()) {
+            fs::write(at(EVENT_FILE), format!("{:#}\n", trigger.to_event()))?;
+        }
         fs::write(at(EXPECT_FILE), generate::generate_expect(result, &replies, &outcome, &workspace))?;
         if fs::symlink_metadata(&self.folder).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was created in the meantime"));

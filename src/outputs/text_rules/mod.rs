@@ -62,6 +62,9 @@ pub fn check_title(title: &str, prefix: &str, rules: &TextRules<'_>) -> Result<(
     let length = prefix.chars().count() + title.chars().count();
     let finding = if title.trim().is_empty() {
         Some(Finding { rule: "empty-title", at: 0, end: 0, why: "the title is empty: write one".to_owned() })
+    } else if prefix.contains(['\n', '\r']) {
+        let why = "the prefix of the job has a line break, and a title is one line".to_owned();
+        Some(Finding { rule: "line-break", at: before.len(), end: text.len(), why })
     } else if let Some(at) = title.find(['\n', '\r']) {
         let at = before.len() + at;
         let why = "a title is one line: leave out the line break".to_owned();

@@ -8,6 +8,7 @@ mod forms;
 mod github;
 mod gitlab;
 mod input;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -38,6 +38,32 @@ fn pull(head_repository: &Value) -> Value {
 }
 
 #[test]
+fn a_trigger_is_written_as_an_event_that_is_read_as_the_same() {
+    let own = json!({ "full_name": "o/r" });
+    let events = [
+        json!({ "repository": repository(), "issue": { "number": 3 } }),
+        json!({ "repository": repository(), "issue": { "number": 3, "pull_request": {} } }),
+        json!({ "repository": repository(), "pull_request": pull(&own) }),
+        json!({ "repository": repository(), "pull_request": pull(&Value::Null) }),
+        json!({ "repository": repository(), "ref": "refs/heads/main", "after": A }),
+        json!({ "repository": repository(), "schedule": "0 1 * * *" }),
+        json!({ "object_kind": "issue", "project": { "path_with_namespace": "g/s/r" }, "object_attributes": { "iid": 4 } }),
+        json!({
+            "object_kind": "merge_request", "project": { "path_with_namespace": "g/s/r" },
+            "object_attributes": {
+                "iid": 4, "source_branch": "f", "source": { "path_with_namespace": "x/r" }, "last_commit": { "id": A },
+            },
+        }),
+        json!({ "object_kind": "push", "project": { "path_with_namespace": "g/r" }, "ref": "refs/heads/main", "after": A }),
+        json!({ "object_kind": "pipeline", "project": { "path_with_namespace": "g/r" } }),
+    ];
+    for event in events {
+        let trigger = of_event(&event);
+        assert_eq!(of_event(&trigger.to_event()), trigger, "{event}");
+    }
+}
+
+#[test]
 fn events_of_github_name_their_subject() {
     let event = |name: &str, value: &Value| of_event(&json!({ "repository": repository(), name: value }));
     let found = event("issue", &json!({ "number": 3 }));

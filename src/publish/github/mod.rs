@@ -11,10 +11,10 @@ mod reviews;
 
 use super::failure::Failure;
 use super::forge::{
-    BranchHead, ChangedFile, CheckRun, Forge, ForgeFile, NewCommit, NewPullRequest, Post, PullRequest, Review, Settle,
-    Target, Visit,
+    BranchHead, CheckRun, Forge, ForgeFile, NewCommit, NewPullRequest, Post, PullRequest, Review, Settle, Target, Visit,
 };
 use super::mark::Mark;
+use crate::outputs::ChangedFile;
 use requests::{Repository, User};
 
 pub(super) use repository::Github;

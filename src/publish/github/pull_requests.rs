@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::repository::Github;
 use super::requests::Pull;
-use crate::outputs::KindName;
+use crate::outputs::{ChangedFile, KindName};
 use crate::publish::failure::Failure;
-use crate::publish::forge::{ChangedFile, NewPullRequest, Post, PullRequest, Visit};
+use crate::publish::forge::{NewPullRequest, Post, PullRequest, Visit};
 use crate::publish::http_client::Effect;
 use crate::publish::permissions::github_text;
 

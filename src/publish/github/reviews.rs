@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::repository::Github;
 use super::requests::Comment;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, LineComment};
 use crate::publish::failure::Failure;
-use crate::publish::forge::{Found, LineComment, Post, Review, Settle};
+use crate::publish::forge::{Found, Post, Review, Settle};
 use crate::publish::http_client::Effect;
 use crate::publish::mark::Mark;
 use crate::publish::permissions::github_text;

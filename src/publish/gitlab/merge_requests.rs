@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::project::Gitlab;
 use super::requests::Issue;
-use crate::outputs::{Branch, KindName, Subject};
+use crate::outputs::{Branch, ChangedFile, KindName, Subject};
 use crate::publish::failure::Failure;
-use crate::publish::forge::{ChangedFile, NewPullRequest, Post, PullRequest, Target, Visit};
+use crate::publish::forge::{NewPullRequest, Post, PullRequest, Target, Visit};
 use crate::publish::http_client::Effect;
 use crate::publish::permissions::gitlab_text;
 

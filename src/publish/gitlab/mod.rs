@@ -11,10 +11,10 @@ mod statuses;
 
 use super::failure::Failure;
 use super::forge::{
-    BranchHead, ChangedFile, CheckRun, Forge, ForgeFile, NewCommit, NewPullRequest, Post, PullRequest, Review, Settle,
-    Target, Visit,
+    BranchHead, CheckRun, Forge, ForgeFile, NewCommit, NewPullRequest, Post, PullRequest, Review, Settle, Target, Visit,
 };
 use super::mark::Mark;
+use crate::outputs::ChangedFile;
 use requests::{Project, User};
 
 pub(super) use project::Gitlab;
