@@ -19,6 +19,7 @@ use crate::map::engines::{self, ENGINES, Engine, MapCommand};
 use crate::map::rows::{self, RowFormat, default_map_name};
 use crate::map::{WholeMapLimits, check_rows, refuse_state};
 use crate::mcp::ServerSpec;
+use crate::outputs::KindName;
 use crate::plan::{InputValues, Plan, RunContext};
 use crate::providers::Model;
 use crate::providers::user_servers::{ServerSettings, UserServers};
@@ -147,7 +148,14 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     // A job is valid only where the servers of its models are known, even if `--model` replaces the models.
     let needs_providers_file = models.iter().any(|model| servers.settings(&model.provider).is_some())
         || job_models.iter().any(|model| model.server.is_some());
+    let outputs = output_kinds(job.job());
+    if !outputs.is_empty() && !engine.publishes {
+        env.console
+            .warning(&format!("{} publishes nothing: run `legwork publish` when the map has ended", engine.name));
+    }
     let file = engine.emit(&MapCommand {
+        job_file: &job_path,
+        outputs: &outputs,
         job: job.name(),
         name: options.name.as_deref(),
         words: &options.words(&job_path, &rows_path, &out, &limits),
@@ -164,6 +172,11 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let file = file.map_err(io::Error::other).map_err(Error::environment("the file can't be made"))?;
     env.console.print(file.trim_end());
     Ok(0)
+}
+
+/// The kinds of what the job may propose.
+fn output_kinds(job: &Job) -> Vec<KindName> {
+    job.outputs().filter_map(|(name, output)| output.kind(&name.value)).collect()
 }
 
 impl EmitArgs {

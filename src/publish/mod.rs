@@ -14,7 +14,6 @@ mod github;
 mod gitlab;
 mod http_client;
 mod mark;
-mod permissions;
 mod policy;
 mod publisher;
 mod published_file;
@@ -30,7 +29,6 @@ pub use self::failure::Failure;
 pub use self::forge::{Forge, Visit};
 pub use self::http_client::Notify;
 pub use self::mark::Mark;
-pub use self::permissions::{Permission, github_text, on_github, on_gitlab};
 pub use self::policy::job_differences;
 pub use self::published_file::{
     PUBLISHED_FILE, PublishedEntry, PublishedFile, PublishedOf, PublishedState, read_published,

@@ -12,8 +12,7 @@ use crate::support::forge::gitlab::Gitlab;
 use crate::support::forge::{ForgeRequest, ForgeServer, TOKEN};
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
-use legwork::outputs::KINDS;
-use legwork::publish::{github_text, on_gitlab};
+use legwork::outputs::{KINDS, github_text, on_gitlab};
 
 const PAGE: &str = "docs/src/acting-outside.md";
 

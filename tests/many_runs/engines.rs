@@ -12,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::models::user_servers::configure;
+use crate::support::forge::git::Git;
+use crate::support::forge::github::Github;
+use crate::support::forge::{ForgeServer, TOKEN};
 use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
@@ -282,6 +285,72 @@ fn ci_systems_try_again_what_can_go_on_and_nothing_else() {
     }
     let parsed = yaml(&emitted(&repository(), "gitlab", &[]));
     assert_eq!(parsed["map write"]["retry"]["exit_codes"], serde_json::json!([75]));
+}
+
+/// A job whose outputs are published after its map, by the script of the emitted file.
+#[test]
+fn ci_systems_publish_in_a_job_of_its_own() {
+    let folder = repository();
+    let without = emitted(&folder, "github", &[]) + &emitted(&folder, "gitlab", &[]);
+    assert!(!without.contains("publish"), "{without}");
+    let job = "model: replay/r.yaml\ninputs: { issue: { type: integer } }\noutputs: { comment: { target: '{{ inputs.issue }}' }, labels: { target: 3, add: [bug] } }\n\
+               parent: { prompt: 'On {{ inputs.issue }}.', tools: [{ output: [comment, labels] }] }\n";
+    folder
+        .write("it's/write.yaml", job)
+        .write("it's/r.yaml", "parent:\n  - calls: [{ tool: comment, input: { body: Hello. } }]\n  - text: Done.\n");
+    folder.write("rows.csv", "id,issue\na,3\nb,4\nc,5\n").write(".gitignore", "/shards/\n/runs/\n").commit_all();
+    let emit = |engine: &str, image: &[&str]| {
+        let program =
+            folder.legwork(&["emit", engine, "it's/write.yaml", "--rows", "rows.csv", "--id", "id", "--shards", "2"]);
+        let ended = program.args(image).run();
+        ended.assert_code(0);
+        ended
+    };
+    let parsed = yaml(&emit("github", &[]).stdout);
+    let publish = &parsed["jobs"]["publish"];
+    assert_eq!(
+        publish["permissions"],
+        serde_json::json!({ "contents": "read", "issues": "write", "pull-requests": "write" })
+    );
+    for shard in 1..=2 {
+        let shard_of = format!("{shard}/2");
+        let map = folder.legwork(&[
+            "map",
+            "it's/write.yaml",
+            "--rows",
+            "rows.csv",
+            "--id",
+            "id",
+            "--shard",
+            &shard_of,
+            "--sandbox",
+            "off",
+        ]);
+        map.env("LEGWORK_RECORD_KEY", "a key of enough length").run().assert_code(0);
+        std::fs::create_dir_all(folder.at("shards")).unwrap();
+        std::fs::rename(folder.at("runs/write/map-rows"), folder.at(format!("shards/{shard}"))).unwrap();
+    }
+    let server = ForgeServer::start(Github::new(Git::default()));
+    server.api().add_issue(4, &[]);
+    server.api().add_issue(5, &[]);
+    let steps = publish["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["name"] == "Publish").unwrap();
+    let run = || {
+        let path = install(&folder, &[("legwork", &format!("exec {} \"$@\"", env!("CARGO_BIN_EXE_legwork")))]);
+        let shell = folder.program("bash", &["-e", "-c", step["run"].as_str().unwrap()]).env("PATH", path);
+        let shell =
+            shell.env("GITHUB_API_URL", server.url()).env("GITHUB_REPOSITORY", "o/r").env("GITHUB_TOKEN", TOKEN);
+        shell.env("LEGWORK_RECORD_KEY", "a key of enough length").env("LEGWORK_PUBLISH_PAUSE_MS", "0").run()
+    };
+    for _ in 0..2 {
+        run().assert_code(0);
+        assert_eq!(server.api().own_comments().len(), 3);
+    }
+    let parsed = yaml(&emit("gitlab", &["--image", "registry.example/legwork:1"]).stdout);
+    assert_eq!(parsed["stages"], serde_json::json!(["map", "gather", "publish"]));
+    let script = parsed["publish write"]["script"][0].as_str().unwrap();
+    assert_eq!(script, step["run"].as_str().unwrap().replace("--to github", "--to gitlab"));
+    emit("slurm", &[]).assert_stderr_contains("run `legwork publish` when the map has ended");
 }
 
 #[test]

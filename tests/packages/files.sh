@@ -20,8 +20,10 @@ fi
 # The header of a component is a document of its own, for which there is no schema.
 component=$(mktemp --suffix .yml)
 trap 'rm -f "$component"' EXIT
-sed '1,/^---$/d' templates/run.yml > "$component"
-"$venv/bin/check-jsonschema" --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci "$component"
+for template in templates/*.yml; do
+    sed '1,/^---$/d' "$template" > "$component"
+    "$venv/bin/check-jsonschema" --builtin-schema vendor.gitlab-ci --data-transform gitlab-ci "$component"
+done
 "$venv/bin/hadolint" Dockerfile
 for script in action/*.sh .ci/run .ci/macos .ci/package tests/interop/*.sh tests/engines/*.sh tests/packages/*.sh; do
     bash -n "$script"

@@ -1,5 +1,6 @@
 //! What an engine is, what its file is made from, and quoting.
 
+use crate::outputs::KindName;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
@@ -17,6 +18,10 @@ pub struct MapCommand<'a> {
     pub words: &'a [String],
     /// The map's folder: OUT/JOB/MAP.
     pub folder: &'a str,
+    /// The job file.
+    pub job_file: &'a str,
+    /// The kinds of the job's outputs, which are published after the map.
+    pub outputs: &'a [KindName],
     /// The rows file.
     pub rows: &'a str,
     /// The column with the ids of the rows.
@@ -43,6 +48,8 @@ impl MapCommand<'_> {
             quoted_job => yaml_string(self.job),
             command => command_line(self.words),
             folder => shell_word(self.folder),
+            job_file => shell_word(self.job_file),
+            publishes => !self.outputs.is_empty(),
             gather_options => self.gather_options(),
             shards => self.shards,
             secrets => self.secrets.to_vec(),
@@ -75,6 +82,8 @@ pub struct Engine {
     pub shares_folder: bool,
     /// Whether its processes don't share files with this machine and have only those of the repository.
     pub is_elsewhere: bool,
+    /// Whether its file publishes the outputs of the job.
+    pub publishes: bool,
     /// The template of its file.
     pub(super) template: &'static str,
     /// The values that only this template has, or has instead of those of all.

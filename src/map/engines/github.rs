@@ -1,8 +1,11 @@
 //! A workflow for GitHub Actions: a matrix with one job for each shard, and one that gathers their results.
 
+use std::collections::BTreeSet;
+
 use minijinja::{Value, context};
 
 use super::engine::{Engine, MapCommand, command_line, shell_word};
+use crate::outputs::on_github;
 
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
@@ -12,13 +15,19 @@ pub(super) const ENGINE: Engine = Engine {
     needs_image: false,
     shares_folder: false,
     is_elsewhere: true,
+    publishes: true,
     template: include_str!("github.yaml.in"),
     values,
 };
 
 fn values(map: &MapCommand<'_>) -> Value {
     let secrets: Vec<String> = map.secrets.iter().filter(|name| !is_of_runner(name)).cloned().collect();
+    let names = map.outputs.iter().flat_map(|kind| on_github(*kind)).map(|permission| permission.name);
+    let permissions: BTreeSet<&str> = names.collect();
     context! {
+        may_write_contents => permissions.contains("contents"),
+        permissions => permissions.into_iter().filter(|name| *name != "contents").collect::<Vec<_>>(),
+        job_file => without_expressions(&shell_word(map.job_file)),
         command => without_expressions(&command_line(map.words)),
         folder => without_expressions(&shell_word(map.folder)),
         gather_options => without_expressions(&map.gather_options()),

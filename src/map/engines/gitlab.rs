@@ -3,6 +3,7 @@
 use minijinja::{Value, context};
 
 use super::engine::{Engine, MapCommand, yaml_string};
+use crate::outputs::on_gitlab;
 
 /// The engine.
 pub(super) const ENGINE: Engine = Engine {
@@ -12,6 +13,7 @@ pub(super) const ENGINE: Engine = Engine {
     needs_image: true,
     shares_folder: false,
     is_elsewhere: true,
+    publishes: true,
     template: include_str!("gitlab.yaml.in"),
     values,
 };
@@ -19,5 +21,8 @@ pub(super) const ENGINE: Engine = Engine {
 fn values(map: &MapCommand<'_>) -> Value {
     let job = map.job;
     // With a prefix, no name is a keyword of GitLab such as `pages`.
-    context! { map_job => yaml_string(&format!("map {job}")), gather_job => yaml_string(&format!("gather {job}")) }
+    let publish_job = yaml_string(&format!("publish {job}"));
+    let is_developer = map.outputs.iter().any(|kind| on_gitlab(*kind) == Some("Developer"));
+    let role = if is_developer { "Developer" } else { "Reporter" };
+    context! { publish_job, role, map_job => yaml_string(&format!("map {job}")), gather_job => yaml_string(&format!("gather {job}")) }
 }

@@ -14,6 +14,7 @@ pub(super) const ENGINE: Engine = Engine {
     needs_image: true,
     shares_folder: true,
     is_elsewhere: true,
+    publishes: false,
     template: include_str!("kubernetes.yaml.in"),
     values,
 };

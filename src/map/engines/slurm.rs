@@ -12,6 +12,7 @@ pub(super) const ENGINE: Engine = Engine {
     needs_image: false,
     shares_folder: true,
     is_elsewhere: false,
+    publishes: false,
     template: include_str!("slurm.sh.in"),
     values,
 };

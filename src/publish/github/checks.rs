@@ -5,11 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::repository::Github;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, github_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{CheckRun, Post};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::github_text;
 
 #[derive(Deserialize)]
 struct Runs {

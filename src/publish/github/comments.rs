@@ -5,11 +5,10 @@ use serde_json::json;
 
 use super::repository::Github;
 use super::requests::Comment;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, github_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Visit};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::github_text;
 
 pub(super) fn list(github: &Github, number: u64, visit: Visit<'_, Post>) -> Result<(), Failure> {
     let path = format!("{}/issues/{number}/comments", github.root);

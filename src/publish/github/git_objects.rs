@@ -10,12 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::repository::{Github, TreeEntry};
-use crate::outputs::KindName;
+use crate::outputs::{KindName, github_text};
 use crate::publish::commit_files::short;
 use crate::publish::failure::Failure;
 use crate::publish::forge::{BranchHead, BranchUpdate, CommitFile, ForgeFile, NewCommit};
 use crate::publish::http_client::{Effect, encode_path};
-use crate::publish::permissions::github_text;
 
 const READ: &str = "`contents: read`";
 /// The most trees that are kept.

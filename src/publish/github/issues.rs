@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::repository::Github;
 use super::requests::{Issue, IssueLabel, Label};
-use crate::outputs::KindName;
+use crate::outputs::{KindName, github_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Visit};
 use crate::publish::http_client::{Effect, encode};
-use crate::publish::permissions::github_text;
 
 pub(super) fn list_since(github: &Github, since: jiff::Timestamp, visit: Visit<'_, Post>) -> Result<(), Failure> {
     let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -6,11 +6,10 @@ use serde_json::json;
 
 use super::repository::Github;
 use super::requests::Pull;
-use crate::outputs::{ChangedFile, KindName};
+use crate::outputs::{ChangedFile, KindName, github_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{NewPullRequest, Post, PullRequest, Visit};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::github_text;
 
 /// The most files of a pull request that are read. GitHub lists at most this many.
 const MAX_FILES: usize = 3_000;

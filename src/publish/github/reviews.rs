@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 
 use super::repository::Github;
 use super::requests::Comment;
-use crate::outputs::{KindName, LineComment};
+use crate::outputs::{KindName, LineComment, github_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Found, Post, Review, Settle};
 use crate::publish::http_client::Effect;
 use crate::publish::mark::Mark;
-use crate::publish::permissions::github_text;
 
 pub(super) fn publish(
     github: &Github,

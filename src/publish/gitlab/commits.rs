@@ -7,11 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::project::Gitlab;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{BranchHead, BranchUpdate, CommitFile, ForgeFile, NewCommit};
 use crate::publish::http_client::{Effect, encode};
-use crate::publish::permissions::gitlab_text;
 
 const PROGRAM_MODE: &str = "100755";
 const LINK_MODE: &str = "120000";

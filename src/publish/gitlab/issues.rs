@@ -5,11 +5,10 @@ use serde_json::{Value, json};
 
 use super::project::Gitlab;
 use super::requests::Issue;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Target, Visit};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::gitlab_text;
 
 fn get(gitlab: &Gitlab, target: Target) -> Result<Issue, Failure> {
     let found: Result<Issue, _> = gitlab.http.get(&gitlab.path_of(target), &[]);

@@ -6,11 +6,10 @@ use serde_json::json;
 
 use super::project::Gitlab;
 use super::requests::Issue;
-use crate::outputs::{Branch, ChangedFile, KindName, Subject};
+use crate::outputs::{Branch, ChangedFile, KindName, Subject, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{NewPullRequest, Post, PullRequest, Target, Visit};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::gitlab_text;
 
 /// The most files of a merge request that are read.
 const MAX_FILES: usize = 3_000;

@@ -6,11 +6,10 @@ use serde_json::json;
 use super::issues::page_of;
 use super::project::Gitlab;
 use super::requests::Note;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Post, Target, Visit};
 use crate::publish::http_client::Effect;
-use crate::publish::permissions::gitlab_text;
 
 pub(super) fn list(gitlab: &Gitlab, target: Target, visit: Visit<'_, Post>) -> Result<(), Failure> {
     let page = page_of(gitlab, target);

@@ -8,12 +8,11 @@ use super::merge_requests::{DiffRefs, find};
 use super::notes;
 use super::project::Gitlab;
 use super::requests::Note;
-use crate::outputs::{KindName, LineComment, Subject};
+use crate::outputs::{KindName, LineComment, Subject, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{Found, Post, Review, Settle, Target};
 use crate::publish::http_client::Effect;
 use crate::publish::mark::Mark;
-use crate::publish::permissions::gitlab_text;
 
 #[derive(Deserialize)]
 struct Discussion {

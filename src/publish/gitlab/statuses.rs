@@ -5,11 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::project::Gitlab;
-use crate::outputs::KindName;
+use crate::outputs::{KindName, gitlab_text};
 use crate::publish::failure::Failure;
 use crate::publish::forge::{CheckRun, Post};
 use crate::publish::http_client::{Effect, encode};
-use crate::publish::permissions::gitlab_text;
 use crate::text::truncate::ellipsize;
 
 /// The longest description of a status, in characters.

@@ -1,6 +1,6 @@
 //! What a token needs to publish each kind of output.
 
-use crate::outputs::KindName;
+use super::output::KindName;
 
 /// A permission of a token on GitHub, as workflows write it: this one with `write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,6 @@ pub fn github_text(kind: KindName) -> String {
 }
 
 /// What a kind needs on GitLab, for messages.
-pub(super) fn gitlab_text(kind: KindName) -> String {
+pub fn gitlab_text(kind: KindName) -> String {
     on_gitlab(kind).map(|role| format!("the scope `api` and the role {role}")).unwrap_or_default()
 }
