@@ -67,11 +67,3 @@ pub const TEXT_SNAPSHOT: &str = "text.md";
 pub const OUTPUTS_SNAPSHOT: &str = "outputs.yaml";
 /// The folder of all cases, next to the job files.
 pub const TESTS_FOLDER: &str = "tests";
-
-/// The placeholder for the workspace's path in compared texts, results and files, as the path differs each time.
-pub const WORKSPACE_PLACEHOLDER: &str = "/workspace";
-
-/// Replaces the path of the workspace by [`WORKSPACE_PLACEHOLDER`], except within longer paths.
-pub fn with_placeholder(text: &str, workspace: &str) -> String {
-    crate::providers::replay::relocate_path(text, workspace, WORKSPACE_PLACEHOLDER)
-}

@@ -9,6 +9,7 @@ pub mod fixture;
 pub mod generate;
 mod matchers;
 mod output_expectations;
+mod placeholder;
 mod report;
 mod runner;
 mod snapshot;
@@ -16,10 +17,11 @@ mod validate;
 
 pub use self::case::{
     BEFORE_FILE, Case, EVENT_FILE, EXPECT_FILE, INPUTS_FILE, OUTPUTS_SNAPSHOT, RECORD_FOLDER, SCRIPT_FILE,
-    SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT, WORKSPACE_PLACEHOLDER, with_placeholder,
+    SNAPSHOTS_FOLDER, TESTS_FOLDER, TEXT_SNAPSHOT,
 };
 pub use self::expect::{Expect, WORKSPACE_FOLDER, expect_schema};
 pub use self::output_expectations::outputs_snapshot;
+pub use self::placeholder::{WORKSPACE_PLACEHOLDER, with_placeholder};
 pub use self::report::{CaseReport, Failure, TestReport};
 pub use self::runner::{CaseEnd, CaseEngine, CaseRun, RunnerConfig, placeholder_secret, run_case, temporary_folder};
 pub use self::validate::check;

@@ -7,7 +7,7 @@ use serde::de::Deserializer;
 use serde_json::{Map, Value, json};
 
 use super::matchers::{CountRange, TextMatcher, json_equal};
-use super::with_placeholder;
+use super::placeholder::with_placeholder;
 use crate::event::{PARENT, ProposedOutputs};
 use crate::job::NOTHING_TO_DO;
 use crate::yaml::{self, Node, NodeKind, Spanned};

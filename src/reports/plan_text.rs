@@ -3,7 +3,7 @@
 use super::display::{LineWriter, serialized_name};
 use super::{DisplayOptions, run_stats};
 use crate::job::{GitAccess, SubagentWorkspace};
-use crate::outputs::{Outputs, Target};
+use crate::outputs::{Kind, Outputs, Target};
 use crate::plan::{CostBound, InputAttachment, Plan, PlannedAgent, PlannedLimits};
 use crate::providers::Model;
 use crate::text::pluralize;
@@ -254,7 +254,17 @@ impl LineWriter {
             };
             let is_used = plan.agents().any(|agent| agent.outputs.contains(name));
             let limit = if is_used { format!("at most {}", output.max) } else { "not in this run".to_owned() };
-            self.field("", label, &format!("{name}: {}{target}, {limit}", output.kind.name().name()));
+            let labels = match &output.kind {
+                Kind::Labels { add, remove } => {
+                    let listed = |what: &str, labels: &[String]| match labels {
+                        [] => String::new(),
+                        labels => format!(", {what} {}", labels.join(" ")),
+                    };
+                    listed("add", add) + &listed("remove", remove)
+                }
+                _ => String::new(),
+            };
+            self.field("", label, &format!("{name}: {}{target}, {limit}{labels}", output.kind.name().name()));
         }
         if outputs.rules.required {
             self.field("", "", "one of them is required, or `nothing_to_do`");

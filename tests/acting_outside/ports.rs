@@ -127,9 +127,9 @@ fn copy(from: &Path, to: &TestFolder, name: &str) {
     }
 }
 
-fn event(start: Start, head: &str) -> Option<Value> {
-    let branch = |name: &str| json!({ "ref": name, "sha": head, "repo": { "full_name": "o/r" } });
-    let pull = json!({ "number": 7, "title": "Add {{ discount }}", "body": null, "draft": false, "head": branch("discount"), "base": branch("main") });
+fn event(start: Start, base: &str, head: &str) -> Option<Value> {
+    let branch = |name: &str, sha: &str| json!({ "ref": name, "sha": sha, "repo": { "full_name": "o/r" } });
+    let pull = json!({ "number": 7, "title": "Add {{ discount }}", "body": null, "draft": false, "head": branch("discount", head), "base": branch("main", base) });
     let mut event = match start {
         Start::Nothing => return None,
         Start::Issue => json!({ "issue": { "number": 3, "title": "total is wrong", "body": null } }),
@@ -152,7 +152,8 @@ fn check(port: &Port) {
     let (job, script) = (format!("jobs/{job}"), format!("replay/jobs/{}", job.replace(".yaml", ".script.yaml")));
     let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let git = Git::of(&folder, "main");
-    let event = event(port.start, &head).map(|event| {
+    let base = folder.git(&["rev-parse", "origin/main"]).trim().to_owned();
+    let event = event(port.start, &base, &head).map(|event| {
         let path = folder.home().join("event.json");
         std::fs::write(&path, event.to_string()).unwrap();
         path
