@@ -88,6 +88,9 @@ pub(super) struct JobArgs {
     pub(super) quiet: bool,
 }
 
+/// What started the run, and the event as it is.
+type FoundTrigger = (Option<Trigger>, Option<Arc<[u8]>>);
+
 impl JobArgs {
     /// Whether the job is from standard input.
     pub(super) fn is_stdin(&self) -> bool {
@@ -143,7 +146,7 @@ impl JobArgs {
 
     /// What started this process on a forge, for a job with outputs, and the bytes of its event, for one with steps before the
     /// agent.
-    fn trigger(&self, job: &Job, env: &CliEnv) -> Result<(Option<Trigger>, Option<Arc<[u8]>>), Error> {
+    fn trigger(&self, job: &Job, env: &CliEnv) -> Result<FoundTrigger, Error> {
         let (event, number) = (self.event.as_deref(), self.number);
         let query = TriggerQuery { event, forge: None, number, variables: &env.variables };
         let usage = |error: TriggerError| Error::usage(error.to_string(), error.hint());

@@ -8,7 +8,7 @@ use crate::support::program::ProgramOutput;
 use crate::support::test_folder::TestFolder;
 
 /// The events of jobs that an issue or a pull request starts, as the book gives them.
-const EVENTS: &[(&str, &str)] = &[
+pub(crate) const EVENTS: &[(&str, &str)] = &[
     ("triage-issue", "jobs/tests/triage-issue/defect/event.json"),
     ("review-pull-request", "jobs/tests/review-pull-request/finding-confirmed/event.json"),
 ];

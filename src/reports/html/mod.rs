@@ -135,7 +135,7 @@ fn text_limit(conversation: &Conversation) -> usize {
                     sizes.extend(turn.calls.iter().flat_map(call_sizes));
                 }
                 StepKind::Note(text) | StepKind::Compacted(_, text) | StepKind::Before(_, text) => {
-                    sizes.push(size(&text.shown))
+                    sizes.push(size(&text.shown));
                 }
                 StepKind::Checks(attempt) => {
                     sizes.extend(attempt.checks.iter().filter_map(|(_, _, end)| Some(size(&end.as_ref()?.1.output))));
