@@ -199,7 +199,8 @@ fn check(port: &Port) {
     let done = ended.stdout.lines().filter_map(|line| line.strip_prefix("done     "));
     let mut done: Vec<&str> = done.map(|line| line.split(' ').next().unwrap_or_default()).collect();
     let mut expected = port.published.to_vec();
-    (done.sort_unstable(), expected.sort_unstable());
+    done.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(done, expected, "{}: {}", port.number, ended.full_output());
     assert_eq!(server.api().violations, [""; 0], "{}", port.number);
     let requests = server.log().len();
