@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 /// The start of the name of every such folder.
@@ -44,9 +45,10 @@ impl TemporaryFolder {
 pub fn leftover(path: &Path) -> Option<File> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
     let folder = open(path).ok()?;
-    let modified = folder.metadata().ok()?.modified().ok()?;
-    let is_old = SystemTime::now().duration_since(modified).is_ok_and(|age| age >= MIN_AGE);
-    (is_old && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()).then_some(folder)
+    let metadata = folder.metadata().ok()?;
+    let is_own = metadata.uid() == geteuid().as_raw();
+    let is_old = SystemTime::now().duration_since(metadata.modified().ok()?).is_ok_and(|age| age >= MIN_AGE);
+    (is_own && is_old && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()).then_some(folder)
 }
 
 fn open(folder: &Path) -> io::Result<File> {

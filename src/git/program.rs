@@ -124,7 +124,7 @@ impl GitProgram {
         Self { program, temporary, user, restrict }
     }
 
-    /// The same with the user's own settings and lists of ignored files, which these variables name. Without this, there are none.
+    /// The same with the user's own settings and ignore lists, which these variables name. Without this, git uses neither.
     #[must_use]
     pub fn with_user(self, variables: &BTreeMap<String, String>) -> Self {
         let named = USER_VARIABLES.into_iter().filter_map(|name| Some((name.to_owned(), variables.get(name)?.clone())));

@@ -368,13 +368,16 @@ fn git_ends_with_a_killed_run() {
     running.signal(Signal::KILL);
     running.wait();
     let start = std::time::Instant::now();
-    let is_left = || std::path::Path::new(&format!("/proc/{git}")).exists();
+    let state = || std::fs::read_to_string(format!("/proc/{git}/stat")).unwrap_or_default();
+    // One that has ended stays there until the first process of the machine has looked at it.
+    let is_left = || state().rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']));
     while is_left() && start.elapsed() < std::time::Duration::from_secs(20) {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     if is_left() {
+        let state = state();
         let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(git.cast_signed()).unwrap(), Signal::KILL);
-        panic!("git runs although its run was killed");
+        panic!("git runs although its run was killed: {state}");
     }
 }
 
