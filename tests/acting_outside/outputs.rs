@@ -192,20 +192,23 @@ fn changes_are_checked_when_they_are_proposed_and_at_the_end() {
 
 #[test]
 fn a_resumed_run_proposes_nothing_twice() {
-    let folder = job("bash, { output: [comment] }", "  comment: { max: 2 }\n");
-    let kill = "[ -e resumed ] && exit; touch resumed; kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); sleep 61";
-    let server = Server::start(ScriptedAgents::of([
-        Answer::calls(&[("comment", json!({ "body": "First." }))]),
-        Answer::calls(&[("bash", json!({ "command": kill }))]),
-        Answer::calls(&[("comment", json!({ "body": "Second." })), ("comment", json!({ "body": "Third." }))]),
-        Answer::text("Done."),
-    ]));
-    folder.legwork(RUN).anthropic(&server).run();
-    let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
-    ended.assert_code(0);
-    let file = outputs(&ended.run_folder());
-    let bodies: Vec<&Value> = file["entries"].as_array().unwrap().iter().map(|entry| &entry["data"]["body"]).collect();
-    assert_eq!(bodies, [&json!("First."), &json!("Second.")]);
+    // After the first call's end, the next reply, and the ends of its calls.
+    for events in ["6", "8", "10", "12"] {
+        let folder = job("{ output: [comment] }", "  comment: { max: 2 }\n");
+        let server = Server::start(ScriptedAgents::of([
+            Answer::calls(&[("comment", json!({ "body": "First." }))]),
+            Answer::calls(&[("comment", json!({ "body": "Second." })), ("comment", json!({ "body": "Third." }))]),
+            Answer::text("Done."),
+        ]));
+        let killed = folder.legwork(RUN).anthropic(&server).env("LEGWORK_KILL_AFTER", events).run();
+        assert_eq!(killed.signal(), Some(9), "{events}: {}", killed.full_output());
+        let ended = folder.legwork(&["resume", "latest"]).anthropic(&server).run();
+        ended.assert_code(0);
+        let file = outputs(&ended.run_folder());
+        let bodies: Vec<&Value> =
+            file["entries"].as_array().unwrap().iter().map(|entry| &entry["data"]["body"]).collect();
+        assert_eq!(bodies, [&json!("First."), &json!("Second.")], "{events}");
+    }
 }
 
 /// A repository whose branch `feature` changes lines 10 and 30 of `a.txt`. Returns the commits of `main` and `feature`.

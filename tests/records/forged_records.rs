@@ -256,7 +256,7 @@ fn try_impossible_times(share: usize) {
 
 #[test]
 fn hostile_texts_in_a_record_steer_nothing() {
-    try_hostile_texts(12);
+    try_hostile_texts(18);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn paths_in_place_of_the_names_in_a_record_lead_nowhere() {
 
 #[test]
 fn huge_numbers_in_a_record_overflow_nothing() {
-    try_huge_numbers(12);
+    try_huge_numbers(18);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn links_and_pipes_in_a_record_are_not_followed() {
                 let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
                 assert!(made.success());
             }
-            workspace.assert_are_safe(readers(usize::from(is_link), 4), name);
+            workspace.assert_are_safe(readers(usize::from(is_link), 6), name);
             assert_eq!(std::fs::read_to_string(victim).unwrap(), "mine\n", "{name}");
         }
     }

@@ -162,8 +162,7 @@ impl TamperGuard {
 
     /// Also guards `runs`, the folder of all runs: which records there are, what `latest` links to, and up to 500 files in
     /// the records of runs that aren't running, newest first. Changes of those files are detected but not reverted; what is added
-    /// there is renamed. `record` is this
-    /// run's own record; `verifier` decides whether a record that appears was made by a run.
+    /// there is renamed. `record` is this run's own record; `verifier` decides whether a record that appears was made by a run.
     #[must_use]
     pub fn with_records(
         mut self,

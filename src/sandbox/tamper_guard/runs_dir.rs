@@ -78,8 +78,10 @@ impl RunsDir {
         record: &Path,
         verifier: Option<RecordVerifier>,
     ) -> Self {
+        // A record in no folder of runs is watched alone, and is locked by its run.
+        let lock = if path == record { None } else { lock_shared(&root, &relative) };
         let mut runs = Self {
-            lock: lock_shared(&root, &relative),
+            lock,
             root,
             relative,
             path: path.to_owned(),
@@ -343,4 +345,22 @@ fn latest(folder: &OwnedFd) -> Option<OsString> {
 
 fn is_name(target: &OsStr) -> bool {
     !target.is_empty() && !target.as_bytes().contains(&b'/') && target != ".." && target != "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_in_no_folder_of_runs_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = folder.path().join("archive");
+        std::fs::create_dir(&record).unwrap();
+        let of_the_run = std::fs::File::open(&record).unwrap();
+        flock(&of_the_run, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let root = Arc::new(OwnedFd::from(std::fs::File::open(folder.path()).unwrap()));
+        let start = Instant::now();
+        let runs = RunsDir::new(root, "archive".into(), &record, &record, None);
+        assert!(runs.lock.is_none() && start.elapsed() < PRUNE_TIMEOUT);
+    }
 }
