@@ -61,7 +61,18 @@ pub(super) struct RunsDir {
     pub(super) verifier: Option<RecordVerifier>,
     /// Keeps `runs prune` from removing records, which would look like the work of a command.
     #[expect(dead_code, reason = "holds the lock")]
-    pub(super) lock: Option<OwnedFd>,
+    pub(super) lock: Option<SharedLock>,
+}
+
+/// A folder that is locked together with others until this is dropped, also where a process that was starting has a copy of the
+/// descriptor.
+#[derive(Debug)]
+pub(super) struct SharedLock(OwnedFd);
+
+impl Drop for SharedLock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
@@ -321,13 +332,13 @@ impl RunsCheck<'_> {
 
 /// Locks the folder together with other runs, when no process removes records any more. On a file system without locks, or if that
 /// takes too long, nothing is locked.
-fn lock_shared(root: &OwnedFd, relative: &Path) -> Option<OwnedFd> {
+fn lock_shared(root: &OwnedFd, relative: &Path) -> Option<SharedLock> {
     let (parent, name) = open_parent(root, relative).ok()?;
     let folder = open_dir(&parent, name).ok()?;
     let end = Instant::now() + PRUNE_TIMEOUT;
     loop {
         match flock(&folder, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => return Some(folder),
+            Ok(()) => return Some(SharedLock(folder)),
             Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_POLL_INTERVAL),
             Err(_) => return None,
         }
