@@ -58,26 +58,30 @@ impl AttackFixture {
         }
         let job = "model: anthropic/claude-haiku-4-5\nparent: { prompt: Go., tools: [bash] }\nnetwork: none\n";
         place.folder.write("job.yaml", job).write("src/main.txt", "x\n").commit_all();
-        // The copies can be run by a user who has no access to the build folder.
-        for (name, source) in [
-            ("work/probe", std::env::current_exe().unwrap()),
-            ("legwork", PathBuf::from(env!("CARGO_BIN_EXE_legwork"))),
-        ] {
-            let copy = place.root().join(name);
-            // This process doesn't copy the files itself: a program that another test starts meanwhile would inherit
-            // the file, open for writing, and until that program closes it, no one could execute it.
-            assert!(std::process::Command::new("cp").arg(source).arg(&copy).status().unwrap().success());
-            std::fs::set_permissions(copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        if user == User::Unprivileged {
+            // Below the build folder, that user may have no access.
+            link_or_copy(Path::new(env!("CARGO_BIN_EXE_legwork")), &place.root().join("legwork"));
         }
         place.chown_all();
         Some(place)
     }
 
-    /// Changes the owner of all files.
+    /// Adds the program that commands make single system calls with.
+    pub(super) fn with_probe(self) -> Self {
+        copy(&std::env::current_exe().unwrap(), &self.workspace().join("probe"));
+        self.chown_all();
+        self
+    }
+
+    /// Changes the owner of all files but the program under test.
     pub(super) fn chown_all(&self) {
         if self.user == User::Unprivileged {
             let mut open = vec![self.root()];
+            let program = self.root().join("legwork");
             while let Some(path) = open.pop() {
+                if path == program {
+                    continue;
+                }
                 std::os::unix::fs::lchown(&path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
                 if path.symlink_metadata().unwrap().is_dir() {
                     open.extend(std::fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
@@ -156,15 +160,14 @@ impl AttackFixture {
     }
 
     pub(super) fn legwork(&self, tier: Tier, arguments: &[&str]) -> Program {
-        let legwork = self.root().join("legwork");
         let program = match self.user {
-            User::Current => self.folder.program(legwork.to_str().unwrap(), arguments),
+            User::Current => self.folder.program(env!("CARGO_BIN_EXE_legwork"), arguments),
             User::Unprivileged => {
                 let becoming = [
                     format!("--reuid={UNPRIVILEGED_UID}"),
                     format!("--regid={UNPRIVILEGED_UID}"),
                     "--clear-groups".into(),
-                    legwork.display().to_string(),
+                    self.root().join("legwork").display().to_string(),
                 ];
                 let all: Vec<&str> = becoming.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
                 self.folder.program(setpriv().unwrap().to_str().unwrap(), &all)
@@ -195,6 +198,20 @@ impl AttackFixture {
 pub(super) fn outputs(events: &[Value]) -> impl Iterator<Item = String> + '_ {
     let finished = events.iter().filter(|event| event["type"] == "call_finished");
     finished.map(|event| event["data"]["result"]["text"].as_str().unwrap().to_owned())
+}
+
+/// Makes a file of more than 100 MB appear elsewhere, without a copy where possible.
+fn link_or_copy(source: &Path, target: &Path) {
+    if std::fs::hard_link(source, target).is_err() {
+        copy(source, target);
+    }
+}
+
+/// Copies a program. This process doesn't do that itself: a program that another test starts meanwhile would inherit the file, open
+/// for writing, and until that program closes it, no one could execute it.
+fn copy(source: &Path, target: &Path) {
+    assert!(std::process::Command::new("cp").arg(source).arg(target).status().unwrap().success());
+    std::fs::set_permissions(target, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn setpriv() -> Option<&'static Path> {

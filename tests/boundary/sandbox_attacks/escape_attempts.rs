@@ -190,7 +190,7 @@ fn check(user: User) {
     if known.is_empty() {
         return;
     }
-    let place = AttackFixture::new(user).unwrap();
+    let place = AttackFixture::new(user).unwrap().with_probe();
     let network = LocalServices::start(&place);
     let attacks = attacks(&place, &network);
     let mut wrong = Vec::new();
@@ -230,7 +230,7 @@ fn attacks_as_an_ordinary_user_fail() {
 #[test]
 fn an_open_network_does_not_open_abstract_sockets() {
     for (user, tier) in users_and_tiers() {
-        let place = AttackFixture::new(user).unwrap();
+        let place = AttackFixture::new(user).unwrap().with_probe();
         place.edit_job("network: none", "network: open");
         let network = LocalServices::start(&place);
         let commands = [
@@ -325,7 +325,7 @@ fn commands_have_no_capabilities_and_gain_no_privileges() {
 #[test]
 fn the_network_is_closed_or_open_and_services_are_closed() {
     for (user, tier) in users_and_tiers() {
-        let place = AttackFixture::new(user).unwrap();
+        let place = AttackFixture::new(user).unwrap().with_probe();
         let network = LocalServices::start(&place);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

@@ -25,10 +25,11 @@ const WITH_LANDLOCK: [&str; 2] = [
      rm -f job.yaml; mkdir job.yaml; echo x > job.yaml/x; rm -rf .github; ln -s ../outside .github; rm -rf runs/job/latest",
 ];
 
-/// Adds waits before and after an attack.
+/// Adds waits before and after an attack. No `touch` says that it is done: where the runner sets the times of files for commands,
+/// a stopped one doesn't answer.
 fn with_delays(attack: &str) -> String {
     let wait = |file: &str| format!("until [ -e {file} ]; do sleep 0.01; done");
-    format!("PATH=/usr/bin:/bin; touch ready; {}; {attack}; touch done; {}", wait("go"), wait("over"))
+    format!("PATH=/usr/bin:/bin; touch ready; {}; {attack}; : > done; {}", wait("go"), wait("over"))
 }
 
 /// The content of the workspace, except the run's own record and the files that synchronize test and command.
