@@ -308,7 +308,7 @@ fn many_worktrees_can_be_made_and_removed_at_the_same_time() {
             let target = elsewhere.path().join(format!("w{worker}"));
             let (snapshot, elsewhere) = (&snapshot, &elsewhere);
             scope.spawn(move || {
-                for _ in 0..12 {
+                for _ in 0..4 {
                     snapshot.make_workspace(&out(elsewhere), &target, Some(&git_program())).unwrap();
                     snapshot.remove_workspace(&out(elsewhere), &target).unwrap();
                 }
@@ -469,7 +469,7 @@ fn git_gets_no_note_outside_while_its_folder_is_swapped_with_a_link() {
             }
         });
         let target = elsewhere.path().join("a");
-        for _ in 0..30 {
+        for _ in 0..10 {
             let _ = snapshot.make_workspace(&out, &target, Some(&git_program()));
             let _ = snapshot.remove_workspace(&out, &target);
         }
