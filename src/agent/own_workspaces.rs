@@ -169,6 +169,7 @@ impl OwnWorkspaces {
             outputs: Vec::new(),
             git: self.git.clone(),
             shows_content: true,
+            keeps_binary: true,
         })
     }
 
@@ -212,12 +213,12 @@ impl OwnWorkspaces {
         let describe = |path: &Path, why: &str| format!("`{}`: {why}", sanitize::line(&path.to_string_lossy()));
         match &merged {
             Ok(merged) => {
-                // Only of a change that can be part of a patch, it is known how many lines it has.
-                let why = |change: &Change| match change.lines_added {
+                // Only of a change that can be part of a patch, its size is known.
+                let why = |change: &Change| match change.lines_added.or(change.binary) {
                     Some(_) => {
                         "all changes of this agent together are a patch of more than 1 MiB, which can't be merged"
                     }
-                    None => "it isn't text, or is larger than 1 MiB, so it can't be merged",
+                    None => "it is larger than 1 MiB, so it can't be merged",
                 };
                 let missing = changed.changes.iter().filter(|change| !merged.contains(Path::new(&change.path)));
                 conflicts.extend(missing.map(|change| describe(Path::new(&change.path), why(change))));
@@ -331,17 +332,33 @@ mod tests {
             let text = format!("{number:099}\n").repeat(1_000);
             fs::write(copies.copy("a").join(format!("text{number:02}")), text).unwrap();
         }
-        fs::write(copies.copy("a").join("binary"), "\0").unwrap();
+        fs::write(copies.copy("a").join("binary"), "\0".repeat(1 << 20) + "x").unwrap();
         let merged = copies.merge("a", false, CancellationToken::new()).unwrap();
         assert_eq!(
             merged.conflicts,
             [
-                "`binary`: it isn't text, or is larger than 1 MiB, so it can't be merged",
+                "`binary`: it is larger than 1 MiB, so it can't be merged",
                 "`text10`: all changes of this agent together are a patch of more than 1 MiB, which can't be merged",
                 "`text11`: all changes of this agent together are a patch of more than 1 MiB, which can't be merged",
             ]
         );
         assert!(!workspace.join("text00").exists());
+    }
+
+    #[test]
+    fn a_binary_file_is_merged_whole_or_conflicts() {
+        let (_folder, workspace, copies) = workspace();
+        fs::write(workspace.join("image"), [0, 1, 2]).unwrap();
+        for agent in ["a", "b"] {
+            copies.make(agent, CancellationToken::new()).unwrap();
+        }
+        fs::write(copies.copy("a").join("image"), [0, 255, 2]).unwrap();
+        fs::write(copies.copy("a").join("new"), [0, 1]).unwrap();
+        fs::write(copies.copy("b").join("image"), [0, 1, 3]).unwrap();
+        let merge = |agent| copies.merge(agent, false, CancellationToken::new()).unwrap();
+        assert_eq!(merge("a").files, ["image", "new"]);
+        assert_eq!(merge("b").conflicts, ["`image`: it is a binary file, and was changed since the run started"]);
+        assert_eq!(fs::read(workspace.join("image")).unwrap(), [0, 255, 2]);
     }
 
     #[test]

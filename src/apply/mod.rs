@@ -293,8 +293,8 @@ impl<S: FileSource> MergeSession<S> {
         let is_created = |section: &&FilePatch| {
             section.old.is_none() && section.is_link() && !self.files.contains_key(&section.path)
         };
-        let is_there = |section: &&FilePatch| match (self.source.current(&section.path), section.apply_exactly("")) {
-            (Ok(Some(state)), Some(target)) => state.kind == FileKind::Link && state.content == target.as_bytes(),
+        let is_there = |section: &&FilePatch| match (self.source.current(&section.path), section.apply_exactly(b"")) {
+            (Ok(Some(state)), Some(target)) => state.kind == FileKind::Link && state.content == target,
             _ => false,
         };
         let present_links: Vec<&Path> =
@@ -511,11 +511,11 @@ impl<S: FileSource> MergeSession<S> {
         match (&section.old, &section.new) {
             (None, None) => Err(SectionConflict::defect("the patch says nothing about it")),
             (None, Some(new)) => {
-                let text = section
-                    .apply_exactly("")
+                let content = section
+                    .apply_exactly(b"")
                     .ok_or_else(|| SectionConflict::defect("its new content isn't in the patch"))?;
-                check_object(new.object.as_deref(), text.as_bytes())?;
-                let state = FileState { content: text.into_bytes(), kind: kind(new.mode.as_ref()) };
+                check_object(new.object.as_deref(), &content)?;
+                let state = FileState { content, kind: kind(new.mode.as_ref()) };
                 check_link(&state)?;
                 match current {
                     Some(current) if current.content != state.content => {
@@ -525,12 +525,16 @@ impl<S: FileSource> MergeSession<S> {
                     _ => Ok(Some(state)),
                 }
             }
-            (Some(old), None) => match current {
-                Some(current) if !is_object_with_any_line_ends(old.object.as_deref(), &current.content) => {
-                    Err("it was changed, and the run deleted it".into())
+            (Some(old), None) => {
+                let is_old = |content: &[u8]| match section.is_binary() {
+                    true => is_object(old.object.as_deref(), content),
+                    false => is_object_with_any_line_ends(old.object.as_deref(), content),
+                };
+                match current {
+                    Some(current) if !is_old(&current.content) => Err("it was changed, and the run deleted it".into()),
+                    _ => Ok(None),
                 }
-                _ => Ok(None),
-            },
+            }
             (Some(old), Some(new)) => {
                 let current = current.ok_or("it was deleted, and the run changed it")?;
                 let kind = match (&old.mode, &new.mode) {
@@ -565,14 +569,18 @@ impl<S: FileSource> MergeSession<S> {
         current: &[u8],
     ) -> Result<Vec<u8>, SectionConflict> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| "it isn't text".to_owned());
-        let applied = |base: &str| -> Result<String, SectionConflict> {
+        let applied = |base: &[u8]| -> Result<Vec<u8>, SectionConflict> {
             let mismatch = || SectionConflict::defect("the patch doesn't match the content that it names");
             let new = section.apply_exactly(base).ok_or_else(mismatch)?;
-            check_object(Some(new_object), new.as_bytes())?;
+            check_object(Some(new_object), &new)?;
             Ok(new)
         };
         if is_object(Some(old_object), current) {
-            return Ok(applied(&text(current.to_owned())?)?.into_bytes());
+            return applied(current);
+        }
+        // Only lines can be merged.
+        if section.is_binary() {
+            return Err("it is a binary file, and was changed since the run started".into());
         }
         let original = self.files.get(&section.path).and_then(|file| file.original.as_ref());
         let original = original.map_or(current, |state| &state.content);
@@ -585,7 +593,7 @@ impl<S: FileSource> MergeSession<S> {
             }
         };
         let (base, current) = (text(base)?, text(current.to_owned())?);
-        let theirs = applied(&base)?;
+        let theirs = text(applied(base.as_bytes())?)?;
         if has_diverged {
             self.diverged.borrow_mut().insert(section.path.clone());
         }

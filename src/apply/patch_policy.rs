@@ -1,15 +1,18 @@
 //! What the changes of a run may contain to be published, checked at the call, at the end of the run and before publishing.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::patch_reader::{self, FilePatch};
-use crate::event::WorkspaceChanged;
+use crate::event::{Change, WorkspaceChanged};
 use crate::outputs::PatchRules;
 use crate::redaction::MARKER_PREFIX;
 use crate::sandbox::protected_paths::default_protected;
 use crate::text::folded_path::FoldedPath;
+use crate::text::format_size;
 
 /// The file that names submodules.
 const SUBMODULES: &str = ".gitmodules";
@@ -19,6 +22,12 @@ const SUBMODULES: &str = ".gitmodules";
 /// # Errors
 /// Says what can't be published, and why.
 pub fn check_patch(rules: &PatchRules, changed: &WorkspaceChanged) -> Result<(), String> {
+    let is_binary = |change: &&Change| change.binary.is_some();
+    if let Some(change) = changed.changes.iter().find(is_binary).filter(|_| !rules.binary) {
+        let Change { path, binary, .. } = change;
+        let size = format_size(binary.unwrap_or_default());
+        return Err(binary_refusal(&format!("`{path}` is a binary file ({size})")));
+    }
     if let Some(why) = &changed.incomplete {
         return Err(format!("the changes can't be published, because their patch isn't complete: {why}"));
     }
@@ -43,12 +52,20 @@ pub fn check_patch(rules: &PatchRules, changed: &WorkspaceChanged) -> Result<(),
     for section in &sections {
         check_path(&section.path, &globs, rules, &allowed)?;
         check_link(section)?;
+        // A record can come from anywhere, and its list can say something else than its patch.
+        if section.is_binary() && !rules.binary {
+            return Err(binary_refusal(&format!("`{}` is a binary file", section.path.display())));
+        }
     }
     let in_patch = |path: &str| sections.iter().any(|section| section.path == Path::new(path));
     match changed.changes.iter().find(|change| !in_patch(&change.path)) {
         Some(change) => Err(format!("the patch lacks `{}`", change.path)),
         None => Ok(()),
     }
+}
+
+fn binary_refusal(what: &str) -> String {
+    format!("{what}, and the output takes only text: the job can allow it with `binary: true`")
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
@@ -87,12 +104,12 @@ fn check_link(section: &FilePatch) -> Result<(), String> {
         return Ok(());
     }
     let shown = section.path.display();
-    let target = section.apply_exactly("").filter(|_| section.old.is_none());
+    let target = section.apply_exactly(b"").filter(|_| section.old.is_none());
     let Some(target) = target else {
         return Err(format!("`{shown}` is a link that changed, which is never published"));
     };
     let mut depth = section.path.components().count() as i64 - 1;
-    for part in Path::new(&target).components() {
+    for part in Path::new(OsStr::from_bytes(&target)).components() {
         match part {
             Component::Normal(_) => depth += 1,
             Component::CurDir => {}
@@ -106,10 +123,10 @@ fn check_link(section: &FilePatch) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Change, ChangeKind};
+    use crate::event::ChangeKind;
 
     fn rules() -> PatchRules {
-        PatchRules { paths: Vec::new(), max_files: 2, max_bytes: 10_000, allow_changes: Vec::new() }
+        PatchRules { paths: Vec::new(), max_files: 2, max_bytes: 10_000, binary: false, allow_changes: Vec::new() }
     }
 
     fn changed(path: &str, mode: &str, content: &str) -> WorkspaceChanged {
@@ -119,7 +136,13 @@ mod tests {
             "0".repeat(40),
             "1".repeat(40)
         );
-        let change = Change { path: path.into(), change: ChangeKind::Added, lines_added: Some(1), lines_removed: None };
+        let change = Change {
+            path: path.into(),
+            change: ChangeKind::Added,
+            lines_added: Some(1),
+            lines_removed: None,
+            binary: None,
+        };
         WorkspaceChanged { changes: vec![change], patch, ..WorkspaceChanged::default() }
     }
 
@@ -131,6 +154,32 @@ mod tests {
         assert_eq!(check_patch(&only_docs, &changed("docs/x/a.md", "100644", "text")), Ok(()));
         let release = PatchRules { allow_changes: vec![".github/workflows/release.yml".to_owned()], ..rules() };
         assert_eq!(check_patch(&release, &changed(".github/workflows/release.yml", "100644", "on: push")), Ok(()));
+    }
+
+    #[test]
+    fn binary_files_need_the_permission_of_the_output() {
+        let content = crate::git::binary_patch::encode(b"\0");
+        let name = crate::text::hex(&crate::git::objects::object_id(b"\0", false));
+        let patch =
+            format!("diff --git a/a.png b/a.png\nnew file mode 100644\nindex {}..{name}\n{content}", "0".repeat(40));
+        let mut changed = changed("a.png", "100644", "");
+        changed.patch = patch;
+        let allowed = PatchRules { binary: true, ..rules() };
+        // The list of a record can lack the size.
+        for (size, why) in
+            [(Some(12_300), "`a.png` is a binary file (13 kB), and"), (None, "`a.png` is a binary file, and")]
+        {
+            changed.changes[0].binary = size;
+            let refused = check_patch(&rules(), &changed).unwrap_err();
+            assert!(refused.starts_with(why) && refused.ends_with("with `binary: true`"), "{refused}");
+            assert_eq!(check_patch(&allowed, &changed), Ok(()));
+        }
+        let small = PatchRules { max_bytes: 10, ..allowed };
+        assert!(check_patch(&small, &changed).unwrap_err().contains("at most 10 are allowed"));
+        // Where no output takes binary files, the run has left it out.
+        changed.incomplete = Some("left out".to_owned());
+        changed.changes[0].binary = Some(1);
+        assert!(check_patch(&rules(), &changed).unwrap_err().starts_with("`a.png` is a binary file (1 kB)"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
+use crate::git::binary_patch::{self, BINARY_PATCH_LINE, LITERAL, MAX_UNPACKED_BYTES};
 use crate::git::is_dot_git;
 
 /// The mode of a file that isn't a program.
@@ -11,6 +12,8 @@ const FILE_MODE: &str = "100644";
 pub(crate) const PROGRAM_MODE: &str = "100755";
 /// The mode of a symbolic link.
 pub(crate) const LINK_MODE: &str = "120000";
+
+const CUT_OFF: &str = "the patch is cut off";
 
 /// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) struct FilePatch {
     /// The state after; `None` if the file was deleted.
     pub(crate) new: Option<PatchSide>,
     hunks: Vec<Hunk>,
+    /// The whole new content of a file that is binary on one side or on both; empty if it was deleted.
+    binary: Option<Vec<u8>>,
 }
 
 /// One side of a change.
@@ -56,6 +61,11 @@ impl FilePatch {
         self.new.as_ref().is_some_and(|new| new.mode.as_deref() == Some(LINK_MODE))
     }
 
+    /// Whether the file is binary before the change or after it, so that its content is replaced as a whole.
+    pub(crate) fn is_binary(&self) -> bool {
+        self.binary.is_some()
+    }
+
     /// The lines of the old content that the patch changes, counted from 0. A range without lines is an insertion.
     pub(crate) fn changed_lines(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -75,26 +85,29 @@ impl FilePatch {
         ranges
     }
 
-    /// The new content, if `base` is exactly the old content.
-    pub(crate) fn apply_exactly(&self, base: &str) -> Option<String> {
-        let lines: Vec<&str> = base.split_inclusive('\n').collect();
-        let (mut text, mut at) = (String::with_capacity(base.len()), 0);
+    /// The new content, if `base` is exactly the old content. That of a binary file doesn't depend on it.
+    pub(crate) fn apply_exactly(&self, base: &[u8]) -> Option<Vec<u8>> {
+        if let Some(content) = &self.binary {
+            return Some(content.clone());
+        }
+        let lines: Vec<&[u8]> = base.split_inclusive(|byte| *byte == b'\n').collect();
+        let (mut text, mut at) = (Vec::with_capacity(base.len()), 0);
         for hunk in &self.hunks {
-            text.extend(lines.get(at..hunk.start)?.iter().copied());
+            lines.get(at..hunk.start)?.iter().for_each(|line| text.extend_from_slice(line));
             at = hunk.start;
             for (sign, line) in &hunk.lines {
                 if *sign != '+' {
-                    if lines.get(at).copied() != Some(line.as_str()) {
+                    if lines.get(at).copied() != Some(line.as_bytes()) {
                         return None;
                     }
                     at += 1;
                 }
                 if *sign != '-' {
-                    text.push_str(line);
+                    text.extend_from_slice(line.as_bytes());
                 }
             }
         }
-        text.extend(lines.get(at..)?.iter().copied());
+        lines.get(at..)?.iter().for_each(|line| text.extend_from_slice(line));
         Some(text)
     }
 }
@@ -105,6 +118,7 @@ impl FilePatch {
 /// If a line isn't part of such a patch, or a path leads out of the workspace or into a git folder.
 pub(crate) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
     let mut files: Vec<FilePatch> = Vec::new();
+    let mut unpacked_bytes = 0;
     let mut lines = patch.split_inclusive('\n').enumerate().map(|(at, line)| (at + 1, line)).peekable();
     while let Some((number, line)) = lines.next() {
         let error = |why| PatchError { line: number, why };
@@ -115,16 +129,24 @@ pub(crate) fn read(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
             let path = header_path(names.trim_end_matches('\n')).ok_or_else(|| error("the path can't be read"))?;
             check_path(&path).map_err(error)?;
             let side = || Some(PatchSide { mode: None, object: None });
-            files.push(FilePatch { path, old: side(), new: side(), hunks: Vec::new() });
+            files.push(FilePatch { path, old: side(), new: side(), hunks: Vec::new(), binary: None });
             continue;
         }
         let file = files.last_mut().ok_or_else(|| error("it isn't a patch of legwork"))?;
         if let Some(ranges) = line.strip_prefix("@@ -") {
             let hunk = read_hunk(ranges, &mut lines).map_err(error)?;
+            if file.binary.is_some() {
+                return Err(error("a file is text and binary"));
+            }
             if file.hunks.last().is_some_and(|last| last.start >= hunk.start) {
                 return Err(error("the hunks aren't in order"));
             }
             file.hunks.push(hunk);
+        } else if line.trim_end_matches('\n') == BINARY_PATCH_LINE {
+            let content = read_literal(&mut lines, MAX_UNPACKED_BYTES - unpacked_bytes).map_err(error)?;
+            unpacked_bytes += content.len();
+            file.binary = Some(content);
+            check_binary(file).map_err(error)?;
         } else {
             read_header(file, line.trim_end_matches('\n')).map_err(error)?;
         }
@@ -159,6 +181,40 @@ fn read_header(file: &mut FilePatch, line: &str) -> Result<(), &'static str> {
         return Err("it isn't a patch of legwork");
     }
     Ok(())
+}
+
+/// Reads the whole content of a binary file.
+fn read_literal<'a>(lines: &mut impl Iterator<Item = (usize, &'a str)>, most: usize) -> Result<Vec<u8>, &'static str> {
+    let (_, first) = lines.next().ok_or(CUT_OFF)?;
+    let length = first.trim_end_matches('\n').strip_prefix(LITERAL).and_then(|length| length.parse::<usize>().ok());
+    let length = length.ok_or("the binary file isn't there whole (`literal`)")?;
+    if length > most {
+        return Err("its binary files are too large together");
+    }
+    let mut packed = Vec::new();
+    loop {
+        let (_, line) = lines.next().ok_or(CUT_OFF)?;
+        let line = line.trim_end_matches('\n');
+        if line.is_empty() {
+            return binary_patch::unpack(&packed, length).ok_or("the binary file can't be unpacked");
+        }
+        binary_patch::decode_line(line, &mut packed).ok_or("the binary file can't be read")?;
+    }
+}
+
+/// A binary file is one section of its own, whose contents have names.
+fn check_binary(file: &FilePatch) -> Result<(), &'static str> {
+    let is_link = |side: &Option<PatchSide>| side.as_ref().is_some_and(|side| side.mode.as_deref() == Some(LINK_MODE));
+    let has_name = |side: &Option<PatchSide>| side.as_ref().is_none_or(|side| side.object.is_some());
+    match () {
+        () if is_link(&file.old) || is_link(&file.new) => Err("a link isn't a binary file"),
+        () if !has_name(&file.old) || !has_name(&file.new) => Err("the contents of the binary file have no names"),
+        () if !file.hunks.is_empty() => Err("a file is text and binary"),
+        () if file.new.is_none() && file.binary.as_ref().is_some_and(|content| !content.is_empty()) => {
+            Err("a deleted file has a content")
+        }
+        () => Ok(()),
+    }
 }
 
 /// Refuses modes that legwork doesn't write: a repository in the place of a file, or a program with more rights than a user's.
@@ -196,7 +252,7 @@ fn read_hunk<'a>(
         if old_left == 0 && new_left == 0 {
             return Ok(hunk);
         }
-        let (_, line) = lines.next().ok_or("the patch is cut off")?;
+        let (_, line) = lines.next().ok_or(CUT_OFF)?;
         let sign = line.chars().next().ok_or(BROKEN)?;
         let taken = match sign {
             ' ' => [1, 1],

@@ -64,6 +64,79 @@ fn patch(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     git(&["diff", "--full-index", "--no-color"])
 }
 
+/// The patch that a run makes of a binary file.
+fn binary_patch(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> String {
+    let name = |content: Option<&[u8]>| content.map_or("0".repeat(40), |content| hex(&object_id(content, false)));
+    let (header, mode) = match (before, after) {
+        (None, _) => ("new file mode 100644\n", ""),
+        (_, None) => ("deleted file mode 100644\n", ""),
+        _ => ("", " 100644"),
+    };
+    let content = crate::git::binary_patch::encode(after.unwrap_or_default());
+    format!("diff --git a/{path} b/{path}\n{header}index {}..{}{mode}\n{content}", name(before), name(after))
+}
+
+#[test]
+fn binary_files_are_merged_whole_or_not_at_all() {
+    let (old, new, other) = ("\0one\r\n", "\0two", "\0one\n");
+    let bytes = |text: Option<&'static str>| text.map(str::as_bytes);
+    for (before, after, found, expected) in [
+        (Some(old), Some(new), Some(old), Ok(Some(new))),
+        (Some(old), Some(new), Some(new), Ok(None)),
+        (Some(old), Some(new), Some(other), Err("it is a binary file, and was changed since the run started")),
+        (Some(old), Some(new), None, Err("it was deleted, and the run changed it")),
+        (None, Some(new), None, Ok(Some(new))),
+        (None, Some(new), Some(old), Err("it exists already, with another content")),
+        (Some(old), None, Some(old), Ok(None)),
+        // Other line ends are another content.
+        (Some(old), None, Some(other), Err("it was changed, and the run deleted it")),
+    ] {
+        let files: Vec<(&str, &str)> = found.iter().map(|text| ("image", *text)).collect();
+        let mut session = session(&files, &[old]);
+        match (session.merge_patch("run", &binary_patch("image", bytes(before), bytes(after))), expected) {
+            (Ok(_), Ok(expected)) => {
+                let state = states(&session).pop().and_then(|(_, text)| text);
+                assert_eq!(state.as_deref(), expected);
+            }
+            (Err(conflicts), Err(why)) => assert_eq!(conflicts[0].why, why),
+            (merged, _) => panic!("{before:?} {after:?} {found:?}: {merged:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_broken_section_of_a_binary_file_is_refused() {
+    let good = binary_patch("image", None, Some(b"\0"));
+    let deleted = binary_patch("image", Some(b"\0"), None);
+    let text = "@@ -0,0 +1 @@\n+a\n";
+    fn header_of(patch: &str) -> &str {
+        patch.split_once("GIT").unwrap().0
+    }
+    for (patch, why) in [
+        (good.replace("literal 1", "literal 2"), "can't be unpacked"),
+        (good.replace("literal 1", "literal 99999999999"), "too large together"),
+        (good.replace("literal 1", "delta 1"), "isn't there whole"),
+        (good.trim_end().to_owned() + "\n", "cut off"),
+        (good.replace("100644", "120000"), "a link isn't a binary file"),
+        (good.replace("index ", "# "), "have no names"),
+        (good.clone() + text, "text and binary"),
+        (good.replace("GIT", &format!("{text}GIT")), "text and binary"),
+        (header_of(&deleted).to_owned() + good.strip_prefix(header_of(&good)).unwrap(), "has a content"),
+        (
+            good.replace("index 0", "index 1").replace(&hex(&object_id(b"\0", false)), &"1".repeat(40)),
+            "doesn't give the content",
+        ),
+    ] {
+        let conflicts = session(&[], &[]).merge_patch("run", &patch).unwrap_err();
+        assert!(conflicts[0].path.as_os_str().is_empty() && conflicts[0].why.contains(why), "{why}: {conflicts:?}");
+    }
+    // Many that are large once they are unpacked.
+    let zeros = vec![0; 1 << 20];
+    let many: String = (0..33).map(|number| binary_patch(&format!("f{number}"), None, Some(&zeros))).collect();
+    let conflicts = session(&[], &[]).merge_patch("run", &many).unwrap_err();
+    assert!(conflicts[0].why.contains("too large together"), "{conflicts:?}");
+}
+
 fn lines(numbers: std::ops::RangeInclusive<u32>) -> String {
     numbers.map(|number| format!("{number}\n")).collect()
 }

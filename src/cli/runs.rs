@@ -14,7 +14,7 @@ use crate::job::Duration as JobDuration;
 use crate::record::{ObservedLease, RUNS, RunRow, RunStatus};
 use crate::reports;
 use crate::reports::run_table::RunTable;
-use crate::text::pluralize;
+use crate::text::{format_size, pluralize};
 
 /// How long a list waits for signs of life of runs on other machines.
 const MAX_LIST_OBSERVATION: Duration = Duration::from_millis(2_500);
@@ -204,7 +204,7 @@ fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
             row.run,
             row.status.name(),
             rows.unwrap_or_default(),
-            size(pruned.bytes)
+            format_size(pruned.bytes)
         );
         env.console.print_sanitized(&printable(&line));
     };
@@ -234,7 +234,7 @@ fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
         bytes += leftovers;
     }
     let verb = if options.dry_run { "would remove" } else { "removed" };
-    env.console.eprint(&format!("{verb} {}, {}", pluralize(removed as u64, "record"), size(bytes)));
+    env.console.eprint(&format!("{verb} {}, {}", pluralize(removed as u64, "record"), format_size(bytes)));
     let mut reasons: BTreeMap<KeepReason, Vec<&Entry>> = BTreeMap::new();
     keep.iter().for_each(|(entry, reason)| reasons.entry(*reason).or_default().push(entry));
     for (reason, entries) in reasons {
@@ -250,15 +250,6 @@ fn prune(options: &PruneArgs, env: &CliEnv) -> Result<u8, Error> {
     }
     warn_of_defects(keep.iter().map(|(entry, _)| &entry.row), env);
     failure.map_or(Ok(0), Err)
-}
-
-/// `12 kB`, `3.4 MB`.
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
 }
 
 #[cfg(test)]

@@ -476,8 +476,13 @@ mod tests {
 
     #[test]
     fn changes_beyond_the_list_are_counted() {
-        let change =
-            Change { path: "a".into(), change: ChangeKind::Added, lines_added: Some(2), lines_removed: Some(0) };
+        let change = Change {
+            path: "a".into(),
+            change: ChangeKind::Added,
+            lines_added: Some(2),
+            lines_removed: Some(0),
+            binary: None,
+        };
         let result = |total: Option<u64>, incomplete: Option<&str>| {
             let incomplete = incomplete.map(str::to_owned);
             let changed = WorkspaceChanged {

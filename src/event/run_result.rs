@@ -111,6 +111,10 @@ pub struct Change {
     pub lines_added: Option<u64>,
     /// Removed lines; null if it isn't text.
     pub lines_removed: Option<u64>,
+    /// The size in bytes of a binary file after the change, or before if it was deleted. Left out of text files, and of files that
+    /// are too large to look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<u64>,
 }
 
 /// How a file changed.

@@ -1,6 +1,7 @@
 //! Git's own files, most of them read without running git, and the one place where git is run.
 
 mod attributes;
+pub(crate) mod binary_patch;
 mod commit_diff;
 mod committed_files;
 mod config;

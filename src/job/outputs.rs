@@ -97,6 +97,9 @@ pub struct JobOutput {
     /// `pull_request`, `push`: the longest patch, at most `1MiB`.
     #[schemars(extend("default" = "1MiB"))]
     pub max_bytes: Option<Spanned<Size>>,
+    /// `pull_request`, `push`: whether binary files may change. They count to `max_bytes` as the patch has them, packed.
+    #[schemars(extend("default" = false))]
+    pub binary: Option<Spanned<bool>>,
     /// `labels`: those that can be added.
     pub add: Option<Spanned<TextList>>,
     /// `labels`: those that can be removed.

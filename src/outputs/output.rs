@@ -26,6 +26,13 @@ pub struct Outputs {
     pub from_steps: BTreeMap<String, String>,
 }
 
+impl Outputs {
+    /// Whether an output takes binary files, which are then a part of the run's patch.
+    pub fn take_binary(&self) -> bool {
+        self.allowed.values().filter_map(|output| output.kind.patch_rules()).any(|rules| rules.binary)
+    }
+}
+
 /// What holds for all outputs of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rules {
@@ -184,6 +191,9 @@ pub struct PatchRules {
     pub max_files: u32,
     /// The longest patch in bytes.
     pub max_bytes: u64,
+    /// Whether binary files may change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub binary: bool,
     /// Paths that are protected by default and may change, as in the job's `allow_changes`.
     #[serde(default)]
     pub allow_changes: Vec<String>,
@@ -242,9 +252,9 @@ kinds! {
     /// A review of a pull request.
     Review = "review", true, false, &["target", "optional", "max_comments", "event"];
     /// A pull request with the run's changes.
-    PullRequest = "pull_request", false, true, &["title_prefix", "labels", "draft", "update", "closes", "paths", "max_files", "max_bytes"];
+    PullRequest = "pull_request", false, true, &["title_prefix", "labels", "draft", "update", "closes", "paths", "max_files", "max_bytes", "binary"];
     /// A commit with the run's changes on the trigger's branch.
-    Push = "push", false, true, &["optional", "paths", "max_files", "max_bytes"];
+    Push = "push", false, true, &["optional", "paths", "max_files", "max_bytes", "binary"];
     /// A new issue.
     Issue = "issue", false, false, &["title_prefix", "labels", "choose"];
     /// Labels that are added and removed.

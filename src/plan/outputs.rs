@@ -170,6 +170,7 @@ impl Resolver<'_> {
             paths: self.list(name, "paths", declared.paths.as_ref()),
             max_files: value_or(declared.max_files.as_ref(), PATCH_FILES),
             max_bytes: declared.max_bytes.as_ref().map_or(PATCH_BYTES, |size| size.value.bytes().min(PATCH_BYTES)),
+            binary: value_or(declared.binary.as_ref(), false),
             allow_changes: self.job().allow_changes.iter().map(|path| path.value.clone()).collect(),
         }
     }

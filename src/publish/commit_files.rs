@@ -24,7 +24,7 @@ pub(super) fn commit_files(forge: &dyn Forge, base: &str, patch: &str) -> Result
         // A file that becomes a link is deleted and created.
         let deleted = files.iter_mut().find(|file| file.path == path);
         match deleted {
-            Some(file) if file.new.is_none() && section.old.is_none() => file.new = new_file(section, None, "")?,
+            Some(file) if file.new.is_none() && section.old.is_none() => file.new = new_file(section, None, b"")?,
             Some(_) => return Err(Failure::Refused(format!("its patch changes `{path}` twice"))),
             None => files.push(commit_file(forge, base, path, section)?),
         }
@@ -47,31 +47,32 @@ fn commit_file(forge: &dyn Forge, base: &str, path: String, section: &FilePatch)
         return Err(differs());
     }
     let is_changed = section.new.as_ref().is_some_and(|new| new.object.is_some());
-    let text = match &found {
-        Some(file) if is_changed => {
+    let content = match &found {
+        // A binary file's patch doesn't need it.
+        Some(file) if is_changed && !section.is_binary() => {
             let content = forge.content(base, &path, file)?;
             if hex(&object_id(&content, false)) != file.object {
                 return Err(Failure::Unclear(format!("the forge's content of `{path}` isn't the one that it names")));
             }
-            String::from_utf8(content).map_err(|_| differs())?
+            content
         }
-        _ => String::new(),
+        _ => Vec::new(),
     };
-    let new = new_file(section, found.as_ref(), &text)?;
+    let new = new_file(section, found.as_ref(), &content)?;
     Ok(CommitFile { path, is_in_base: found.is_some(), new })
 }
 
-fn new_file(section: &FilePatch, found: Option<&ForgeFile>, text: &str) -> Result<Option<NewFile>, Failure> {
+fn new_file(section: &FilePatch, found: Option<&ForgeFile>, base: &[u8]) -> Result<Option<NewFile>, Failure> {
     let Some(new) = &section.new else { return Ok(None) };
     let in_base = found.and_then(|file| file.mode.clone());
     let mode = new.mode.clone().or(in_base).unwrap_or_else(|| FILE_MODE.to_owned());
     let shown = section.path.display();
     let (object, content) = match (&new.object, found) {
         (Some(object), _) => {
-            let content = section.apply_exactly(text);
-            let content = content.filter(|content| hex(&object_id(content.as_bytes(), false)) == *object);
+            let content = section.apply_exactly(base);
+            let content = content.filter(|content| hex(&object_id(content, false)) == *object);
             let wrong = || Failure::Refused(format!("its patch of `{shown}` doesn't give the file that it names"));
-            (object.clone(), Some(content.ok_or_else(wrong)?.into_bytes()))
+            (object.clone(), Some(content.ok_or_else(wrong)?))
         }
         // Only the mode changes.
         (None, Some(found)) => (found.object.clone(), None),

@@ -70,7 +70,12 @@ impl Redactor {
 
     /// Whether a text contains a secret.
     pub fn contains_secret(&self, text: &str) -> bool {
-        self.secrets.matcher().is_some_and(|matcher| MatchState::contains_secret(&matcher, text.as_bytes()))
+        self.contains_secret_bytes(text.as_bytes())
+    }
+
+    /// Whether a content that needn't be text contains a secret.
+    pub fn contains_secret_bytes(&self, content: &[u8]) -> bool {
+        self.secrets.matcher().is_some_and(|matcher| MatchState::contains_secret(&matcher, content))
     }
 
     /// Replaces every secret by `[masked:NAME]`.

@@ -156,8 +156,8 @@ fn files(files: &[ChangedFile], run: &ComparedRun, at: usize) -> String {
 fn change(change: Option<&Change>) -> String {
     let Some(change) = change else { return "-".to_owned() };
     let word = serialized_name(&change.change);
-    match change.lines_added.zip(change.lines_removed) {
-        Some((added, removed)) => format!("{word}, +{added} -{removed}"),
+    match run_stats::change_size(change, "-") {
+        Some(size) => format!("{word}, {size}"),
         None => word,
     }
 }

@@ -8,8 +8,8 @@ use crate::event::{
     Change, CheckResult, ContextCompacted, CutOffRequests, ResultsTruncated, RunResult, StepResult, Usage,
     WorkspaceChanged,
 };
-use crate::text::pluralize;
 use crate::text::sanitize;
+use crate::text::{format_size, pluralize};
 
 /// The most changed files that formats for people list.
 pub const MAX_LISTED_FILES: usize = 100;
@@ -117,13 +117,21 @@ pub fn change_totals(result: &RunResult) -> Option<String> {
     Some(format!("{} changed, +{added} -{removed}{part}", pluralize(all, "file")))
 }
 
+/// How much changed in a file: `+12 -4`, or `binary file, 12 kB`. `None` if that isn't known.
+pub fn change_size(change: &Change, minus: &str) -> Option<String> {
+    match (change.lines_added.zip(change.lines_removed), change.binary) {
+        (Some((added, removed)), _) => Some(format!("+{added} {minus}{removed}")),
+        (None, Some(size)) => Some(format!("binary file, {}", format_size(size))),
+        (None, None) => None,
+    }
+}
+
 /// The changed files, at most `max` of them, one per line: `modified  +1 -1  src/a.rs`.
 pub fn changed_file_lines(changed: &WorkspaceChanged, max: usize) -> String {
     let mut text = String::new();
     for change in changed.changes.iter().take(max) {
         let word = serialized_name(&change.change);
-        let lines = change.lines_added.zip(change.lines_removed);
-        let lines = lines.map_or("-".to_owned(), |(added, removed)| format!("+{added} -{removed}"));
+        let lines = change_size(change, "-").unwrap_or_else(|| "-".to_owned());
         text += &format!("{word:<8}  {lines:<9}  {}\n", sanitize::line(&change.path));
     }
     let listed = changed.changes.len();
@@ -270,8 +278,13 @@ mod tests {
 
     #[test]
     fn unlisted_changes_are_counted() {
-        let change =
-            |path: String| Change { path, change: ChangeKind::Added, lines_added: Some(2), lines_removed: None };
+        let change = |path: String| Change {
+            path,
+            change: ChangeKind::Added,
+            lines_added: Some(2),
+            lines_removed: None,
+            binary: None,
+        };
         let listed: Vec<Change> = (0..150).map(|number| change(number.to_string())).collect();
         let result = |changed_files: Option<u64>| -> RunResult {
             let whole = serde_json::json!({

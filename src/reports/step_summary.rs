@@ -87,8 +87,7 @@ fn changed_files(page: &mut String, result: &RunResult) {
     *page += "\n| file | | lines |\n|---|---|---|\n";
     for change in changes.iter().take(MAX_FILES) {
         let path = escape_markdown(&change.path, MAX_TEXT_CHARS);
-        let lines = change.lines_added.zip(change.lines_removed);
-        let lines = lines.map(|(added, removed)| format!("+{added} \u{2212}{removed}")).unwrap_or_default();
+        let lines = run_stats::change_size(change, "\u{2212}").unwrap_or_default();
         *page += &format!("| {path} | {} | {lines} |\n", serialized_name(&change.change));
     }
     let all = result.changed_files.unwrap_or_default().max(changes.len() as u64);

@@ -317,6 +317,7 @@ impl<'a> Session<'a> {
             outputs: host.outputs.clone(),
             git: self.backends.git.take(),
             shows_content: !self.before.as_ref().is_some_and(|before| before.has_new_secrets),
+            keeps_binary: self.plan.outputs.as_ref().is_some_and(Outputs::take_binary),
         });
         let current = CurrentChanges { tracker: tracker.clone(), stop: signals.stop.clone() };
         let changes = tracker.map(|tracker| BaselineTask::new(tracker, self.before.as_ref(), signals));

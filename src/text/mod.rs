@@ -16,6 +16,15 @@ pub fn pluralize(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// A number of bytes for people: `12 kB`, `3.4 MB`.
+pub fn format_size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1000)),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
 /// Decodes percent-encoding (`%40`).
 pub fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());

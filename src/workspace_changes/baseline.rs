@@ -99,8 +99,10 @@ impl BaselineScan<'_> {
             return object(tracked);
         }
         let sha256 = hex(&Sha256::digest(&bytes));
-        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        let Some(original) = text else { return Some(BaselineContent::Hash(sha256)) };
+        let original = match into_text(bytes) {
+            Ok(original) => original,
+            Err(bytes) => return Some(BaselineContent::Binary { object: hex(&object_id(&bytes, false)), sha256 }),
+        };
         if self.stored_bytes.saturating_add(original.len() as u64) > MAX_STORED_BYTES {
             return Some(BaselineContent::Hash(sha256));
         }
@@ -133,6 +135,15 @@ impl BaselineScan<'_> {
                 }
             }
         }
+    }
+}
+
+/// A content as text, or as it is if it is binary.
+pub(super) fn into_text(bytes: Vec<u8>) -> Result<String, Vec<u8>> {
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        Ok(text) => Err(text.into_bytes()),
+        Err(error) => Err(error.into_bytes()),
     }
 }
 

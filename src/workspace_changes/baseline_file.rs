@@ -31,6 +31,13 @@ pub(super) enum BaselineContent {
         /// Whether anything was redacted.
         masked: bool,
     },
+    /// A binary file, of which only names are stored.
+    Binary {
+        /// Its name in git, by SHA-1.
+        object: String,
+        /// The SHA-256 of the content.
+        sha256: String,
+    },
     /// Only the SHA-256 is stored.
     Hash(String),
     /// The content isn't known.

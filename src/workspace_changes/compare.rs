@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::baseline::read;
+use super::baseline::{into_text, read};
 use super::baseline_file::{Baseline, BaselineContent, BaselineFile};
 use super::deadline::Deadline;
 use super::file_stat::FileStat;
-use super::patch::{self, PatchSide};
+use super::patch::{self, PatchSide, SideContent};
 use super::walk::{MAX_DEPTH, MAX_FILES, WalkedFile, WorkspaceWalk};
 use super::{ChangeTracker, MAX_FILE_BYTES};
 use crate::event::{Change, ChangeKind, WorkspaceChanged};
+use crate::git::binary_patch::MAX_UNPACKED_BYTES;
 use crate::git::objects::{GitObjects, object_id};
 use crate::isolation::is_own_workspace;
 use crate::text::{hex, pluralize, sanitize};
@@ -30,6 +31,18 @@ const GIT_TIMEOUT: Duration = Duration::from_secs(8);
 /// A file that may have changed, with its state before and after.
 type Candidate = (PathBuf, Option<BaselineFile>, Option<FileStat>);
 
+/// The content of a changed file, before or after.
+enum Content {
+    /// Redacted.
+    Text(String),
+    Binary {
+        object: String,
+        size: u64,
+        /// The bytes, if they were read for the patch.
+        bytes: Vec<u8>,
+    },
+}
+
 struct Comparison<'a> {
     tracker: &'a ChangeTracker,
     baseline: Baseline,
@@ -44,6 +57,10 @@ struct Comparison<'a> {
     hidden: Vec<PathBuf>,
     /// Changes for which the patch had no space left.
     beyond: Vec<PathBuf>,
+    /// Binary files with a secret.
+    secret: Vec<PathBuf>,
+    /// How many bytes the patch's binary files have.
+    binary_bytes: usize,
     masked: bool,
     /// Whether there was no time to check every file.
     is_late: bool,
@@ -95,6 +112,8 @@ impl ChangeTracker {
             more: 0,
             hidden: Vec::new(),
             beyond: Vec::new(),
+            secret: Vec::new(),
+            binary_bytes: 0,
             masked: false,
             is_late: false,
             newly_ignored,
@@ -129,34 +148,52 @@ impl Comparison<'_> {
             self.more += 1;
             return;
         }
-        let (old_text, new_text) = match only_mode {
+        let (old_content, new_content) = match only_mode {
             // The content needn't be known.
-            true => (Some(String::new()), Some(String::new())),
+            true => (Some(Content::Text(String::new())), Some(Content::Text(String::new()))),
             false => (
-                before.and_then(|(content, stat)| self.baseline_text(content, &stat)),
-                now.and_then(|bytes| self.text(bytes)),
+                before.and_then(|(content, stat)| self.baseline_content(content, &stat)?.of_file(&stat)),
+                now.zip(stat).and_then(|(bytes, stat)| self.content(bytes).of_file(&stat)),
             ),
         };
-        let section = match (before, old_text.as_deref(), stat, new_text.as_deref()) {
-            (Some(_), None, ..) | (_, _, Some(_), None) => None,
-            (_, old_text, _, new_text) => {
-                let old = before.zip(old_text).map(|((_, stat), text)| PatchSide { mode: stat.mode, text });
-                let new = stat.zip(new_text).map(|(stat, text)| PatchSide { mode: stat.mode, text });
-                Some(patch::section(path, old, new))
-            }
+        let sizes = [&new_content, &old_content].map(|content| match content {
+            Some(Content::Binary { size, .. }) => Some(*size),
+            _ => None,
+        });
+        let binary = sizes.into_iter().flatten().next();
+        let new_size = match &new_content {
+            Some(Content::Text(text)) => text.len(),
+            Some(Content::Binary { bytes, .. }) => bytes.len(),
+            None => 0,
         };
+        let unpacked = self.binary_bytes + if binary.is_some() { new_size } else { 0 };
+        let has_secret = binary.is_some() && self.has_binary_secret(&new_content);
+        let is_known = match (before, &old_content, stat, &new_content) {
+            (Some(_), None, ..) | (_, _, Some(_), None) => false,
+            _ => binary.is_none() || (self.tracker.keeps_binary && !has_secret),
+        };
+        let section = is_known.then(|| {
+            let old = before.zip(old_content.as_ref()).map(|((_, stat), content)| content.side(&stat));
+            let new = stat.zip(new_content.as_ref()).map(|(stat, content)| content.side(&stat));
+            // More than all of the patch may have isn't packed.
+            if unpacked > MAX_UNPACKED_BYTES { None } else { Some(patch::section(path, old, new)) }
+        });
+        let lines = section.as_ref().and_then(|section| section.as_ref()?.lines);
         self.changes.push(Change {
             path: path.to_string_lossy().into_owned(),
             change,
-            lines_added: section.as_ref().map(|section| section.added),
-            lines_removed: section.as_ref().map(|section| section.removed),
+            lines_added: lines.map(|(added, _)| added),
+            lines_removed: lines.map(|(_, removed)| removed),
+            binary,
         });
         match section {
+            None if has_secret => self.secret.push(path.to_owned()),
             None => self.hidden.push(path.to_owned()),
-            Some(section) if self.patch.len() + section.text.len() > MAX_PATCH_BYTES => {
-                self.beyond.push(path.to_owned());
+            Some(Some(section)) if self.patch.len() + section.text.len() <= MAX_PATCH_BYTES => {
+                self.patch += &section.text;
+                self.binary_bytes = unpacked;
             }
-            Some(section) => self.patch += &section.text,
+            Some(_) => self.beyond.push(path.to_owned()),
         }
     }
 
@@ -175,40 +212,59 @@ impl Comparison<'_> {
                 hex(&object_id(bytes, sha256)) == *name
                     || (old.size == new.size && hex(&object_id(&with_lf(bytes), sha256)) == *name)
             }
-            (BaselineContent::Text { sha256: hash, .. } | BaselineContent::Hash(hash), Some(bytes)) => {
-                hex(&Sha256::digest(bytes)) == *hash
-            }
+            (
+                BaselineContent::Text { sha256: hash, .. }
+                | BaselineContent::Binary { sha256: hash, .. }
+                | BaselineContent::Hash(hash),
+                Some(bytes),
+            ) => hex(&Sha256::digest(bytes)) == *hash,
             // Only the metadata of a large file is known, and it is the same if the file is a candidate just because it is young.
             (BaselineContent::Unknown | BaselineContent::Object(_), _) => old == new,
             (_, None) => false,
         }
     }
 
-    /// The redacted text of a file in the baseline, if it can be shown.
-    fn baseline_text(&mut self, content: &BaselineContent, stat: &FileStat) -> Option<String> {
+    /// The content of a file in the baseline, if it is known.
+    fn baseline_content(&mut self, content: &BaselineContent, stat: &FileStat) -> Option<Content> {
         match content {
             BaselineContent::Text { text, masked, .. } => {
                 self.masked |= masked;
-                self.text(text.clone().into_bytes())
+                Some(self.content(text.clone().into_bytes()))
+            }
+            BaselineContent::Binary { object, .. } => {
+                Some(Content::Binary { object: object.clone(), size: stat.size, bytes: Vec::new() })
             }
             BaselineContent::Object(name) if stat.size <= MAX_FILE_BYTES => {
-                let mut text = String::from_utf8(self.object(name)?).ok()?;
-                if text.len() as u64 != stat.size {
+                let mut bytes = self.object(name)?;
+                if bytes.len() as u64 != stat.size {
                     // Git may have checked it out with CRLF line endings.
-                    text = text.replace("\r\n", "\n").replace('\n', "\r\n");
+                    let text = into_text(bytes).ok()?;
+                    bytes = text.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes();
                 }
-                if text.len() as u64 == stat.size { self.text(text.into_bytes()) } else { None }
+                (bytes.len() as u64 == stat.size).then(|| self.content(bytes))
             }
             BaselineContent::Object(_) | BaselineContent::Hash(_) | BaselineContent::Unknown => None,
         }
     }
 
-    /// Redacts a content, before it becomes part of a patch; `None` if it isn't text.
-    fn text(&mut self, bytes: Vec<u8>) -> Option<String> {
-        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
-        let redacted = self.tracker.mask.redact(&text).into_owned();
-        self.masked |= redacted != text;
-        Some(redacted)
+    /// A content, redacted if it is text, before it becomes part of a patch.
+    fn content(&mut self, bytes: Vec<u8>) -> Content {
+        match into_text(bytes) {
+            Ok(text) => {
+                let redacted = self.tracker.mask.redact(&text).into_owned();
+                self.masked |= redacted != text;
+                Content::Text(redacted)
+            }
+            Err(bytes) => Content::Binary { object: hex(&object_id(&bytes, false)), size: bytes.len() as u64, bytes },
+        }
+    }
+
+    /// Whether a binary file has a secret, which can't be masked in it.
+    fn has_binary_secret(&self, content: &Option<Content>) -> bool {
+        match content {
+            Some(Content::Binary { bytes, .. }) => self.tracker.mask.contains_secret_bytes(bytes),
+            _ => false,
+        }
     }
 
     fn object(&mut self, name: &str) -> Option<Vec<u8>> {
@@ -241,9 +297,14 @@ impl Comparison<'_> {
             let (listed, total) = (self.changes.len(), self.changes.len() + self.more);
             gaps.push(format!("{total} files have changed, and only the first {listed} are listed"));
         }
+        let hidden = match self.tracker.keeps_binary {
+            true => "the patch leaves out files that are too large or weren't stored",
+            false => "the patch leaves out files that aren't text, are too large or weren't stored",
+        };
         for (what, paths) in [
             ("new files that the run itself added to ignore files aren't listed", &self.newly_ignored),
-            ("the patch leaves out files that aren't text, are too large or weren't stored", &self.hidden),
+            (hidden, &self.hidden),
+            ("the patch leaves out binary files with a secret, which can't be masked in them", &self.secret),
             ("the patch leaves out files that would make it too long", &self.beyond),
         ] {
             if !paths.is_empty() {
@@ -274,6 +335,21 @@ impl Comparison<'_> {
             patch,
             incomplete: (!gaps.is_empty()).then(|| gaps.join("; ")),
         }
+    }
+}
+
+impl Content {
+    /// It, unless it is the target of a link and no text.
+    fn of_file(self, stat: &FileStat) -> Option<Self> {
+        (!stat.is_link() || matches!(self, Self::Text(_))).then_some(self)
+    }
+
+    fn side(&self, stat: &FileStat) -> PatchSide<'_> {
+        let content = match self {
+            Self::Text(text) => SideContent::Text(text),
+            Self::Binary { object, bytes, .. } => SideContent::Binary { object, bytes },
+        };
+        PatchSide { mode: stat.mode, content }
     }
 }
 

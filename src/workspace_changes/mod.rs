@@ -60,6 +60,8 @@ pub struct ChangeTracker {
     pub git: Option<GitProgram>,
     /// Whether to show the contents of files. False if they may hold a secret that `mask` doesn't know.
     pub shows_content: bool,
+    /// Whether the patch has the contents of binary files.
+    pub keeps_binary: bool,
 }
 
 impl ChangeTracker {

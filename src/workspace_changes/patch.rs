@@ -1,11 +1,13 @@
 //! Changes as a unified diff in git's form, which `git apply` and `patch -p1` accept.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::file_stat::LINK_MODE;
 use crate::event::WorkspaceChanged;
+use crate::git::binary_patch;
 use crate::git::objects::object_id;
 use crate::text::diff::{hunks, quote_header_path, quote_path};
 use crate::text::hex;
@@ -14,15 +16,58 @@ use crate::text::hex;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PatchSide<'a> {
     pub(super) mode: u32,
-    pub(super) text: &'a str,
+    pub(super) content: SideContent<'a>,
+}
+
+/// The content of a file on one side.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SideContent<'a> {
+    Text(&'a str),
+    Binary {
+        /// Its name in git.
+        object: &'a str,
+        /// Its bytes, which are needed of the side after the change only.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> PatchSide<'a> {
+    fn text(&self) -> Option<&'a str> {
+        match self.content {
+            SideContent::Text(text) => Some(text),
+            SideContent::Binary { .. } => None,
+        }
+    }
+
+    /// The name of the content in git.
+    fn object(&self) -> Cow<'a, str> {
+        match self.content {
+            SideContent::Text(text) => hex(&object_id(text.as_bytes(), false)).into(),
+            SideContent::Binary { object, .. } => object.into(),
+        }
+    }
+
+    fn bytes(&self) -> &'a [u8] {
+        match self.content {
+            SideContent::Text(text) => text.as_bytes(),
+            SideContent::Binary { bytes, .. } => bytes,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self.text(), other.text()) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.object() == other.object(),
+        }
+    }
 }
 
 /// The section of one file in a patch.
 #[derive(Debug, Default)]
 pub(super) struct FileDiff {
     pub(super) text: String,
-    pub(super) added: u64,
-    pub(super) removed: u64,
+    /// How many lines were added and removed; `None` for binary files.
+    pub(super) lines: Option<(u64, u64)>,
 }
 
 /// The section of a file that existed before, exists after, or both; empty if nothing changed.
@@ -31,14 +76,18 @@ pub(super) fn section(path: &Path, before: Option<PatchSide<'_>>, after: Option<
         // Git has no line diff between a file and a link.
         (Some(old), Some(new)) if (old.mode == LINK_MODE) != (new.mode == LINK_MODE) => {
             let (deleted, created) = (file_section(path, before, None), file_section(path, None, after));
-            FileDiff { text: deleted.text + &created.text, added: created.added, removed: deleted.removed }
+            let lines = deleted.lines.zip(created.lines);
+            FileDiff {
+                text: deleted.text + &created.text,
+                lines: lines.map(|((_, removed), (added, _))| (added, removed)),
+            }
         }
         _ => file_section(path, before, after),
     }
 }
 
-fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchSide<'_>>) -> FileDiff {
-    let mut section = FileDiff::default();
+fn file_section<'a>(path: &Path, before: Option<PatchSide<'a>>, after: Option<PatchSide<'a>>) -> FileDiff {
+    let mut section = FileDiff { text: String::new(), lines: Some((0, 0)) };
     let mut header = first_line(path);
     match (before, after) {
         (None, Some(new)) => header += &format!("new file mode {:o}\n", new.mode),
@@ -46,16 +95,17 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
         (Some(old), Some(new)) if old.mode != new.mode => {
             header += &format!("old mode {:o}\nnew mode {:o}\n", old.mode, new.mode);
         }
-        (Some(old), Some(new)) if old.text == new.text => return section,
+        (Some(old), Some(new)) if old.is_same(&new) => return section,
         (Some(_), Some(_)) => {}
         (None, None) => return section,
     }
-    if before.zip(after).is_none_or(|(old, new)| old.text != new.text) {
+    let is_changed = before.zip(after).is_none_or(|(old, new)| !old.is_same(&new));
+    if is_changed {
         // From this line, `patch` tells a link from a file and an empty file from a missing one, and `git apply --3way`
         // finds the contents.
-        let object = |side: Option<PatchSide<'_>>| match side {
-            Some(side) => hex(&object_id(side.text.as_bytes(), false)),
-            None => "0".repeat(40),
+        let object = |side: Option<PatchSide<'a>>| match side {
+            Some(side) => side.object(),
+            None => "0".repeat(40).into(),
         };
         let mode = match (before, after) {
             (Some(old), Some(new)) if old.mode == new.mode => format!(" {:o}", new.mode),
@@ -63,7 +113,16 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
         };
         header += &format!("index {}..{}{mode}\n", object(before), object(after));
     }
-    let hunks = hunks(before.map_or("", |side| side.text), after.map_or("", |side| side.text));
+    let text = |side: Option<PatchSide<'a>>| side.map_or(Some(""), |side| side.text());
+    let Some((old_text, new_text)) = text(before).zip(text(after)) else {
+        section.lines = None;
+        // Without the content before: `git apply` and forges check its name.
+        let content =
+            if is_changed { binary_patch::encode(after.map_or(&[], |side| side.bytes())) } else { String::new() };
+        section.text = header + &content;
+        return section;
+    };
+    let hunks = hunks(old_text, new_text);
     if !hunks.is_empty() {
         let header_path = |side: Option<PatchSide<'_>>, prefix: &[u8]| {
             side.map_or("/dev/null".to_owned(), |_| quote_header_path(&[prefix, path.as_os_str().as_bytes()].concat()))
@@ -71,12 +130,14 @@ fn file_section(path: &Path, before: Option<PatchSide<'_>>, after: Option<PatchS
         header += &format!("--- {}\n+++ {}\n", header_path(before, b"a/"), header_path(after, b"b/"));
     }
     section.text = header;
+    let (mut added, mut removed) = (0, 0);
     for hunk in hunks {
         section.text += &hunk.to_string();
         let count = |sign| hunk.lines.iter().filter(|(kind, _)| *kind == sign).count() as u64;
-        section.added += count('+');
-        section.removed += count('-');
+        added += count('+');
+        removed += count('-');
     }
+    section.lines = Some((added, removed));
     section
 }
 

@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::baseline_file::by_path::{path_to_text, text_to_path};
 use super::file_stat::FileStat;
-use super::patch::{PatchSide, section, split_by_path};
+use super::patch::{PatchSide, SideContent, section, split_by_path};
 use super::tracked_files::TrackedFiles;
 use super::{ChangeTracker, Deadline, FileId};
+use crate::apply::{MergeSession, TargetFiles, write_back};
 use crate::event::{Change, ChangeKind, WorkspaceChanged};
 use crate::git::Repository;
 use crate::redaction::Redactor;
@@ -59,8 +60,8 @@ proptest! {
                 let bits = std::os::unix::fs::PermissionsExt::from_mode(if *before { 0o755 } else { 0o644 });
                 std::fs::set_permissions(&path, bits).unwrap();
             }
-            let old = old.as_deref().map(|text| PatchSide { mode: mode(*before), text });
-            let new = new.as_deref().map(|text| PatchSide { mode: mode(*after), text });
+            let old = old.as_deref().map(|text| PatchSide { mode: mode(*before), content: SideContent::Text(text) });
+            let new = new.as_deref().map(|text| PatchSide { mode: mode(*after), content: SideContent::Text(text) });
             patch += &section(Path::new(&name), old, new).text;
         }
         if !patch.is_empty() {
@@ -75,7 +76,7 @@ proptest! {
         let changed = files.iter().filter(|(old, new, (before, after))| {
             old != new || (old.is_some() && before != after)
         });
-        let changes = (0..files.len()).map(|number| Change { path: format!("f {number}"), change: ChangeKind::Modified, lines_added: None, lines_removed: None });
+        let changes = (0..files.len()).map(|number| Change { path: format!("f {number}"), change: ChangeKind::Modified, lines_added: None, lines_removed: None, binary: None });
         let recorded = WorkspaceChanged { changes: changes.collect(), patch, ..WorkspaceChanged::default() };
         prop_assert_eq!(split_by_path(&recorded).len(), changed.count());
     }
@@ -89,19 +90,118 @@ proptest! {
 
 /// Takes a baseline, lets the folder change, and compares.
 fn changed(root: &Path, outputs: Vec<FileId>, happens: impl FnOnce()) -> WorkspaceChanged {
+    compared(root, outputs, &[], false, happens)
+}
+
+fn compared(
+    root: &Path,
+    outputs: Vec<FileId>,
+    secrets: &[(String, String)],
+    keeps_binary: bool,
+    happens: impl FnOnce(),
+) -> WorkspaceChanged {
     let record = tempfile::tempdir().unwrap();
     let tracker = ChangeTracker {
         workspace: Arc::new(Workspace::open(root, Vec::new(), Vec::new()).unwrap()),
         record: OpenRoot::open(record.path()).unwrap(),
-        mask: Arc::new(Redactor::new(&[]).0),
+        mask: Arc::new(Redactor::new(secrets).0),
         outputs,
         git: None,
         shows_content: true,
+        keeps_binary,
     };
     let pace = || Deadline::new(Duration::from_secs(3600), CancellationToken::new());
     tracker.take_baseline(&pace()).unwrap();
     happens();
     tracker.compare_with_baseline(&pace()).unwrap()
+}
+
+/// Bytes that can't be packed.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state: u32 = 1;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+#[test]
+fn git_and_legwork_apply_a_patch_with_binary_files() {
+    let long = noise(5_000);
+    // Before and after.
+    let files: &[(&str, Option<&[u8]>, Option<&[u8]>)] = &[
+        ("added", None, Some(&long)),
+        ("changed", Some(b"\0one\r\n"), Some(b"\0two\n")),
+        ("deleted", Some(&long), None),
+        ("not utf-8", Some(b"caf\xe9\n"), Some(b"caf\xe8\n")),
+        ("text/of binary", Some(b"\0"), Some(b"text\n")),
+        ("text/to binary", Some(b"text\n"), Some(b"\0")),
+        ("text/only", Some(b"text\n"), Some(b"other\n")),
+        ("emptied", Some(b"\0"), Some(b"")),
+        ("same", Some(b"\0"), Some(b"\0")),
+    ];
+    let [folder, by_git, by_legwork] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let write = |root: &Path, name: &str, content: Option<&[u8]>| match content {
+        Some(content) => {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), content).unwrap();
+        }
+        None => drop(std::fs::remove_file(root.join(name))),
+    };
+    for root in [&folder, &by_git, &by_legwork] {
+        files.iter().for_each(|(name, before, _)| write(root.path(), name, *before));
+    }
+    let changed = compared(folder.path(), Vec::new(), &[], true, || {
+        files.iter().for_each(|(name, _, after)| write(folder.path(), name, *after));
+    });
+    assert_eq!(changed.incomplete, None);
+    let is_line = |line: &str| line.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ');
+    assert!(changed.patch.lines().all(is_line), "{}", changed.patch);
+    let sizes = |name: &str| {
+        let change = changed.changes.iter().find(|change| change.path == name).unwrap();
+        (change.lines_added, change.lines_removed, change.binary)
+    };
+    assert_eq!([sizes("added"), sizes("deleted")], [(None, None, Some(5_000)); 2]);
+    assert_eq!((sizes("text/of binary"), sizes("text/only")), ((None, None, Some(1)), (Some(1), Some(1), None)));
+    std::fs::write(by_git.path().join("patch"), &changed.patch).unwrap();
+    git(by_git.path(), &["apply", "patch"]);
+    let target = TargetFiles::in_folder(OpenRoot::open(by_legwork.path()).unwrap(), None);
+    let mut session = MergeSession::new(target);
+    session.merge_patch("run", &changed.patch).unwrap();
+    assert_eq!(write_back(&session).failed, None);
+    for root in [&by_git, &by_legwork] {
+        for (name, _, after) in files {
+            assert_eq!(std::fs::read(root.path().join(name)).ok().as_deref(), *after, "{name}");
+        }
+    }
+    assert_eq!(split_by_path(&changed).len(), files.len() - 1);
+}
+
+#[test]
+fn a_patch_leaves_out_binary_files_that_are_too_long_or_have_a_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = [("TOKEN".to_owned(), "hunter2-hunter2".to_owned())];
+    let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
+    let changed = compared(folder.path(), Vec::new(), &secrets, true, || {
+        write("a", &noise(600_000));
+        write("b", &noise(600_000));
+        write("c", &noise((1 << 20) + 1));
+        write("d", b"\0hunter2-hunter2\xff");
+    });
+    assert_eq!(
+        changed.incomplete.as_deref(),
+        Some(
+            "the patch leaves out files that are too large or weren't stored (`c`); the patch leaves out binary files with a secret, \
+             which can't be masked in them (`d`); the patch leaves out files that would make it too long (`b`)"
+        )
+    );
+    // Content that packs well is bounded by its own size.
+    let changed = compared(folder.path(), Vec::new(), &[], true, || {
+        (0..40).for_each(|number| write(&format!("zeros{number:02}"), &[0; 1 << 20]));
+    });
+    let incomplete = changed.incomplete.unwrap();
+    assert!(incomplete.contains("would make it too long (`zeros32`, `zeros33`"), "{incomplete}");
 }
 
 #[test]
@@ -193,6 +293,7 @@ fn a_slow_baseline_is_abandoned() {
         git: None,
         outputs: Vec::new(),
         shows_content: true,
+        keeps_binary: false,
     };
     let late = tracker.take_baseline(&Deadline::new(Duration::ZERO, CancellationToken::new())).unwrap_err();
     assert_eq!(late.kind(), std::io::ErrorKind::TimedOut);

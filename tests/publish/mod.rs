@@ -1,5 +1,6 @@
 //! Publishing what runs have proposed.
 
+mod binary_files;
 mod command;
 mod engine;
 mod hostile_forges;

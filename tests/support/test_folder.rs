@@ -102,6 +102,11 @@ impl TestFolder {
 
     /// Runs git in the workspace and returns its output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        String::from_utf8_lossy(&self.git_bytes(arguments)).into_owned()
+    }
+
+    /// The same, with its output as it is.
+    pub(crate) fn git_bytes(&self, arguments: &[&str]) -> Vec<u8> {
         let output = Command::new("git")
             .args(["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgSign=false"])
             .args(arguments)
@@ -112,7 +117,7 @@ impl TestFolder {
             .output()
             .expect("git");
         assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        output.stdout
     }
 
     /// The program, to be started here.

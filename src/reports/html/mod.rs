@@ -32,9 +32,10 @@ use super::display::serialized_name;
 use super::{proposed, run_stats};
 use crate::conversation::{Call, Conversation, MAX_SHOWN_CHARS, ReplyBlock, StepKind, Text};
 use crate::event::{CallEnd, ProposedOutputs, WorkspaceChanged};
+use crate::git::binary_patch::without_data;
 use crate::outputs::{OUTPUTS_FILE, PreviewPart};
 use crate::plan::{Plan, PlannedAgent};
-use crate::text::{pluralize, sanitize, truncate};
+use crate::text::{format_size, pluralize, sanitize, truncate};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
@@ -396,12 +397,13 @@ fn files(changed: &WorkspaceChanged) -> Option<Value> {
     let mut left = MAX_PATCH_CHARS;
     let mut patches: Vec<(String, String)> = Vec::new();
     for section in patch_sections(&changed.patch) {
+        let section = without_data(section);
         let limit = TextLimit { chars: left, file: "changes.patch" };
         let header = section.lines().next().unwrap_or_default();
-        let shown = truncate::first(section, left);
+        let shown = truncate::first(&section, left);
         left -= shown.chars().count();
         if !shown.is_empty() {
-            patches.push((header.to_owned(), limit.patch(section)));
+            patches.push((header.to_owned(), limit.patch(&section)));
         }
         if left == 0 {
             break;
@@ -415,6 +417,7 @@ fn files(changed: &WorkspaceChanged) -> Option<Value> {
         let lines = change.lines_added.zip(change.lines_removed);
         context! {
             path => change.path.as_str(), change => serialized_name(&change.change),
+            binary => change.binary.map(format_size),
             added => lines.map(|(added, _)| added), removed => lines.map(|(_, removed)| removed), patch => html.map(safe),
         }
     });

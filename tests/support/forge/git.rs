@@ -41,13 +41,22 @@ fn name(kind: &str, content: &[u8]) -> String {
 impl Git {
     /// The commit that is checked out in a folder, as the head of a branch.
     pub(crate) fn of(folder: &TestFolder, branch: &str) -> Self {
+        Self::with_contents(folder, branch, |path, _| std::fs::read(folder.at(path)).expect("the file"))
+    }
+
+    /// The same, also if the files have changed since.
+    pub(crate) fn of_commit(folder: &TestFolder, branch: &str) -> Self {
+        Self::with_contents(folder, branch, |_, object| folder.git_bytes(&["cat-file", "blob", object]))
+    }
+
+    fn with_contents(folder: &TestFolder, branch: &str, content_of: impl Fn(&str, &str) -> Vec<u8>) -> Self {
         let mut git = Self::default();
         let head = folder.git(&["rev-parse", "HEAD"]).trim().to_owned();
         let mut files = BTreeMap::new();
         for line in folder.git(&["ls-tree", "-r", "-z", "HEAD"]).split('\0').filter(|line| !line.is_empty()) {
             let (info, path) = line.split_once('\t').expect("a path");
             let words: Vec<&str> = info.split(' ').collect();
-            let content = std::fs::read(folder.at(path)).expect("the file");
+            let content = content_of(path, words[2]);
             let sha = git.add_blob(content);
             assert_eq!(sha, words[2], "{path} is as it was committed");
             files.insert(path.to_owned(), Entry { mode: words[0].to_owned(), sha });
@@ -118,8 +127,13 @@ impl Git {
 
     /// The text of a file at the head of a branch; `None` if it isn't there.
     pub(crate) fn text(&self, branch: &str, path: &str) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.content(branch, path)?).into_owned())
+    }
+
+    /// The bytes of a file at the head of a branch; `None` if it isn't there.
+    pub(crate) fn content(&self, branch: &str, path: &str) -> Option<Vec<u8>> {
         let commit = self.commits.get(self.branches.get(branch)?)?;
         let entry = self.files(&commit.tree).remove(path)?;
-        Some(String::from_utf8_lossy(self.blobs.get(&entry.sha)?).into_owned())
+        self.blobs.get(&entry.sha).cloned()
     }
 }
