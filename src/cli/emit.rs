@@ -107,8 +107,10 @@ pub(super) fn emit(options: &EmitArgs, env: &CliEnv) -> Result<u8, Error> {
     let model = model.map_err(|finding| Error::Invalid(vec![*finding]))?;
     if let Some(model) = model.as_ref().filter(|model| model.is_scripted()) {
         options.file("--model", Path::new(&model.name), engine)?;
-        if !Path::new(&model.name).exists() {
-            let message = format!("--model {model}: there is no such file");
+        let file = Path::new(&model.name);
+        if !file.is_file() && !file.is_dir() {
+            let what = if file.exists() { "it isn't a file" } else { "there is no such file" };
+            let message = format!("--model {model}: {what}");
             return Err(Error::usage(message, "Name a script or the folder of a recorded run."));
         }
         findings.retain(|finding| !lints::COST_WARNINGS.contains(&finding.code));

@@ -21,8 +21,8 @@ use crate::map::MapManifest;
 use crate::outputs::{Forge, MAX_KEY, Outputs, Subject, Trigger, TriggerError, TriggerQuery, is_key};
 use crate::plan::resolve_outputs;
 use crate::publish::{
-    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, SealCheck, Submission, Unproposed, allow_answer,
-    job_differences,
+    CommandPlace, PUBLISHED_FILE, PublishReport, PublishRequest, PublishedSeal, SealCheck, Submission, Unproposed,
+    allow_answer, job_differences,
 };
 use crate::record::{RUNS, find_run, read_file};
 use crate::sandbox::programs::Folders;
@@ -129,6 +129,11 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
     };
     let mut report = PublishReport::default();
     let found = find_records(options, env)?;
+    let own_key = match &key {
+        Some(key) => Some(key.clone()),
+        None => env.existing_record_key(&[&env.current_folder, &options.out]),
+    };
+    let mut is_own = own_key.is_some();
     if found.is_map && options.comment.is_some() {
         return Err(Error::usage(
             "--comment is for a run, and this is a map",
@@ -154,6 +159,7 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
             }
             Err(error) => return Err(error),
         };
+        is_own = is_own && own_key.as_ref().map_or(Ok(false), |key| record.is_signed_by(key))?;
         check_job(&submission, &job_text, &job, &options.job)?;
         check_trigger(&submission, trigger.as_ref())?;
         check_inputs(&options.set, &submission, &job, &record.plan.inputs)?;
@@ -171,6 +177,7 @@ pub(super) fn publish(options: &PublishArgs, env: &CliEnv) -> Result<u8, Error> 
     let mut request = PublishRequest {
         submissions,
         state: options.state.clone().unwrap_or_else(|| found.folder.join(PUBLISHED_FILE)),
+        seal: PublishedSeal { is_needed: is_own, key: own_key },
         job: job.name().to_owned(),
         run,
         is_map: found.is_map,

@@ -53,6 +53,15 @@ impl CliEnv {
         Ok(read_or_create(&path).map_or_else(|error| unsigned(&format!("{shown}: {error}")), Some))
     }
 
+    /// The key as for [`Self::record_key`], if there is one already.
+    pub(super) fn existing_record_key(&self, folders: &[&Path]) -> Option<RecordKey> {
+        if self.variable(RECORD_KEY).is_some() {
+            return self.record_key(folders).ok().flatten();
+        }
+        let path = self.record_key_file(folders).ok().filter(|path| !is_missing(path))?;
+        read(&path).ok()
+    }
+
     /// The file with the key, if there is a folder for it and the environment has none.
     pub(super) fn record_key_path(&self) -> Option<PathBuf> {
         self.xdg_file("XDG_STATE_HOME", ".local/state", "record.key")

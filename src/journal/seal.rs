@@ -38,6 +38,11 @@ impl RecordKey {
         hex(&self.hmac(&[b"map\0", job.as_bytes(), b"\0", name.as_bytes(), b"\0", content]))
     }
 
+    /// The HMAC over what was published of a run or a map, in hexadecimal digits.
+    pub(crate) fn published_mac(&self, content: &[u8]) -> String {
+        hex(&self.hmac(&[b"published\0", content]))
+    }
+
     /// Digests that identify the values of a run's secrets, by name. They reveal nothing about the values without the key.
     pub(crate) fn digest_secrets(&self, run_id: &str, secrets: &[(String, String)]) -> BTreeMap<String, String> {
         let mut messages: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();

@@ -31,7 +31,7 @@ pub use self::http_client::Notify;
 pub use self::mark::Mark;
 pub use self::policy::job_differences;
 pub use self::published_file::{
-    PUBLISHED_FILE, PublishedEntry, PublishedFile, PublishedOf, PublishedState, read_published,
+    PUBLISHED_FILE, PublishedEntry, PublishedFile, PublishedOf, PublishedSeal, PublishedState, read_published,
 };
 pub use self::publisher::Publisher;
 pub use self::report::{EntryReport, EntryStatus, PublishReport};

@@ -11,7 +11,7 @@ use super::connect::connect;
 use super::failure::Failure;
 use super::http_client::Notify;
 use super::policy::refusals;
-use super::published_file::{PublishedFile, PublishedOf, PublishedState, read_published};
+use super::published_file::{PublishedFile, PublishedOf, PublishedSeal, PublishedState, read_published};
 use super::publisher::Publisher;
 use super::report::{EntryReport, EntryStatus, PublishReport};
 use super::submission::Submission;
@@ -24,6 +24,8 @@ pub struct PublishRequest {
     pub submissions: Vec<Submission>,
     /// What was published is noted here.
     pub state: PathBuf,
+    /// With what that file is sealed.
+    pub seal: PublishedSeal,
     /// The job, the run or the map; the repository is that of the trigger.
     pub job: String,
     /// The run's id, or the map's name.
@@ -51,7 +53,7 @@ impl PublishRequest {
     /// No entry has the id of [`Self::only`], or `published.json` can't be read.
     pub fn preview(&mut self) -> Result<PublishReport, Error> {
         self.check_only()?;
-        let published = read_published(&self.state)?;
+        let published = read_published(&self.state, &self.seal)?;
         for submission in &mut self.submissions {
             // The forge would say the number.
             let recorded = submission.file.trigger.clone();
@@ -109,7 +111,7 @@ impl PublishRequest {
             repository: trigger.repository.clone(),
             server: trigger.server.clone(),
         };
-        let mut file = PublishedFile::open(&self.state, &of)?;
+        let mut file = PublishedFile::open(&self.state, &of, &self.seal)?;
         let needs_forge = self.has_open_entry(&file);
         let forge = connect(&trigger, &self.variables, notify, needs_forge)?;
         // Where nothing is looked for, nobody needs to know whose the token is.

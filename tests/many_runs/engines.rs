@@ -744,3 +744,24 @@ limits: { cost_usd: 1 }
     assert_eq!(names, ids);
     assert!(results.iter().all(|result| result["outcome"] == "completed"), "{results:?}");
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    let folder = TestFolder::new();
+    folder.write("job.yaml", JOB).write("rows.csv", "id,topic\na,x\n");
+    for name in ["pipe", "pipe.yaml", "pipe.csv"] {
+        assert!(Command::new("mkfifo").arg(folder.at(name)).status().unwrap().success());
+    }
+    for (job, rows, more) in [
+        ("pipe.yaml", "rows.csv", &[][..]),
+        ("job.yaml", "pipe.csv", &[]),
+        ("job.yaml", "rows.csv", &["--model", "replay/pipe"]),
+        ("job.yaml", "rows.csv", &["--set", "style=@pipe"]),
+    ] {
+        let program = folder.legwork(&["emit", "slurm", job, "--rows", rows, "--shards", "1", "--id", "id"]);
+        // The harness ends a program that hangs.
+        let ended = program.args(["--set-env", "token=TOKEN"]).args(more).run();
+        ended.assert_code(if more.contains(&"--model") { 2 } else { 3 });
+        assert!(ended.stderr.contains("it isn't a"), "{}", ended.full_output());
+    }
+}

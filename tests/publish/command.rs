@@ -120,6 +120,42 @@ fn a_record_is_published_once() {
 }
 
 #[test]
+fn what_a_command_says_was_published_is_not_believed() {
+    let folder = folder_with(JOB, SCRIPT);
+    // With the key in the environment, and with that of this machine.
+    for key in [Some(KEY), None] {
+        let run = folder.legwork(&["run", "job.yaml", "--sandbox", "off"]);
+        let run = if let Some(key) = key { run.env("LEGWORK_RECORD_KEY", key) } else { run };
+        run.run().assert_code(0);
+        folder.git(&["clean", "--quiet", "--force", "docs"]);
+        let server = forge(&folder);
+        let publish = |more: &[&str]| match key {
+            Some(_) => publish(&folder, &server, more),
+            None => publish(&folder, &server, more).env_remove("LEGWORK_RECORD_KEY"),
+        };
+        publish(&["--only", "docs-1"]).run().assert_code(0);
+        let file = folder.at("runs/triage/latest").canonicalize().unwrap().join("published.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        publish(&["--dry-run"]).run().assert_code(0).assert_stdout_contains("docs-1");
+        // The record's own entries, as a command of a later run could write them.
+        let planted = text.replace("docs-1", "comment-1");
+        assert_ne!(planted, text);
+        std::fs::write(&file, planted).unwrap();
+        let requests = server.log().len();
+        for more in [&[][..], &["--dry-run"]] {
+            let refused = publish(more).run();
+            refused
+                .assert_code(2)
+                .assert_stderr_contains("wasn't written by `legwork publish` with the key of the record");
+        }
+        assert_eq!(server.log().len(), requests);
+        std::fs::remove_file(&file).unwrap();
+        publish(&[]).run().assert_code(0);
+        assert_eq!(server.api().own_comments().len(), 1);
+    }
+}
+
+#[test]
 fn a_publisher_that_is_killed_at_any_request_continues() {
     let folder = recorded(JOB, SCRIPT);
     let clean = forge(&folder);

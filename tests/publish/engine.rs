@@ -10,8 +10,8 @@ use legwork::outputs::{
     Branch, Entry, Forge, Kind, KindName, Output, Outputs, OutputsFile, Patch, PatchRules, Subject, Target, Trigger,
 };
 use legwork::publish::{
-    CommandPlace, EntryStatus, PublishReport, PublishedFile, PublishedOf, Publisher, SandboxUse, SealCheck, Submission,
-    connect,
+    CommandPlace, EntryStatus, PublishReport, PublishedFile, PublishedOf, PublishedSeal, Publisher, SandboxUse,
+    SealCheck, Submission, connect,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -132,7 +132,7 @@ impl Setup {
             repository: self.trigger.repository.clone(),
             server: self.trigger.server.clone(),
         };
-        let mut file = PublishedFile::open(&self.state, &of)?;
+        let mut file = PublishedFile::open(&self.state, &of, &PublishedSeal::default())?;
         let path = std::env::var_os("PATH").unwrap_or_default().into_string().expect("a PATH");
         variables.insert("PATH".to_owned(), path);
         let commands = CommandPlace { folder: self.folder.path().to_owned(), bash: "/bin/bash".into(), variables };

@@ -15,7 +15,7 @@ use super::super::tamper_error::TamperError;
 use super::dir_fd::{is_locked, kind, list_path, open_dir, open_parent};
 use super::file_state::StatSnapshot;
 use super::rollback::{remove_all, rename_aside};
-use super::runs_dir::{QUARANTINE_SUFFIX, RECORD_FOLDERS};
+use super::runs_dir::{FILES_FOLDER, QUARANTINE_SUFFIX, RECORD_FOLDERS};
 
 /// How many files are compared after each command; those of the newest runs come first.
 const MAX_FILES: usize = 500;
@@ -32,6 +32,8 @@ pub(super) struct FinishedRecord {
     root: Arc<OwnedFd>,
     /// From the root.
     path: PathBuf,
+    /// The run's folder, from the root.
+    record: PathBuf,
     /// The absolute path of the run's folder.
     run: PathBuf,
     files: Vec<(OsString, StatSnapshot)>,
@@ -57,7 +59,11 @@ impl FinishedRecord {
         let mut left = MAX_FILES;
         let mut found = Vec::new();
         for run in runs {
-            for folder in std::iter::once(run.clone()).chain(RECORD_FOLDERS.map(|name| run.join(name))) {
+            // What steps before the agent left can have folders of its own.
+            let mut open_folders = vec![run.join(FILES_FOLDER)];
+            open_folders.extend(RECORD_FOLDERS.map(|name| run.join(name)));
+            open_folders.push(run.clone());
+            while let Some(folder) = open_folders.pop() {
                 let opened = open(root, &folder);
                 let names: BTreeSet<OsString> = names(root, &folder).into_iter().collect();
                 let files: Vec<_> = names
@@ -69,19 +75,28 @@ impl FinishedRecord {
                             .then_some((name, metadata))
                     })
                     .collect();
+                // A folder in it counts as a file, so that many empty ones take no longer.
+                let is_files = folder.strip_prefix(&run).is_ok_and(|within| within.starts_with(FILES_FOLDER));
+                if is_files {
+                    let below = list_path(root, &folder).into_iter().flat_map(|(_, listing)| listing);
+                    let folders = below.filter(|(_, kind)| *kind == FileType::Directory);
+                    open_folders.extend(folders.map(|(name, _)| folder.join(name)));
+                }
                 let has = |wanted: &str| files.iter().any(|(name, _)| name == OsStr::new(wanted));
                 let is_locked = || opened.as_ref().is_some_and(is_locked);
                 if folder == run && !has(RESULT) && !(with_unended && has(JOURNAL) && !is_locked()) {
                     break;
                 }
-                if files.len() > left {
+                let count = files.len() + usize::from(is_files && opened.is_some());
+                if count > left {
                     return found;
                 }
-                left -= files.len();
+                left -= count;
                 let journal = open(root, &run).and_then(|run| StatSnapshot::at(&run, OsStr::new(JOURNAL)));
+                let record = run.clone();
                 let run = path.join(run.strip_prefix(runs_dir).unwrap_or(&run));
                 let root = Arc::clone(root);
-                found.push(Self { root, path: folder, run, files, names, journal, was_active: false });
+                found.push(Self { root, path: folder, record, run, files, names, journal, was_active: false });
             }
         }
         found
@@ -99,9 +114,9 @@ impl FinishedRecord {
         if is_same || self.was_active || self.is_active() || self.was_continued(verifier) {
             return;
         }
-        let path = match RECORD_FOLDERS.iter().find(|name| self.is_within(name)) {
-            Some(name) => self.run.join(name),
-            None => self.run.clone(),
+        let path = match self.path.strip_prefix(&self.record) {
+            Ok(within) if !within.as_os_str().is_empty() => self.run.join(within),
+            _ => self.run.clone(),
         };
         if has_changed {
             report.changed.push(path.clone());
@@ -126,14 +141,8 @@ impl FinishedRecord {
             && verifier.is_some_and(|verifier| (verifier.2)(&folder, &run))
     }
 
-    fn is_within(&self, name: &str) -> bool {
-        self.path.ends_with(name)
-    }
-
     fn open_run(&self) -> Option<(OwnedFd, PathBuf)> {
-        let is_within = RECORD_FOLDERS.iter().any(|name| self.is_within(name));
-        let run = if is_within { self.path.parent()? } else { &self.path };
-        Some((open(&self.root, run)?, self.run.clone()))
+        Some((open(&self.root, &self.record)?, self.run.clone()))
     }
 
     fn is_unchanged(&self) -> bool {

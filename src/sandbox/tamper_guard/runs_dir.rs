@@ -30,7 +30,9 @@ const TEMP_PREFIX: &[u8] = b".tmp-legwork-";
 pub(super) const QUARANTINE_SUFFIX: &str = ".not-a-record";
 /// The files of its record that a run writes while commands may run; it writes the others after the last command.
 const FILES_WRITTEN_DURING_RUN: [&str; 5] = ["events.jsonl", "lease", "job.yaml", "plan.json", "workspace.start"];
-/// The folders in a record.
+/// The folder in a record with what the steps before the agent leave.
+pub(super) const FILES_FOLDER: &str = "files";
+/// The other folders in a record.
 pub(super) const RECORD_FOLDERS: [&str; 2] = ["subagents", "attachments"];
 /// The folders in that of a map: one that its processes hold, and one with the records of its rows.
 const MAP_LEDGER: &str = "ledger";

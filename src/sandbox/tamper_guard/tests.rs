@@ -270,12 +270,27 @@ fn nothing_is_added_to_the_record_of_a_run_that_was_killed_or_has_ended() {
     let continued = Arc::clone(&is_continued);
     let has_ended = move |_: &std::os::fd::OwnedFd, _: &Path| continued.load(std::sync::atomic::Ordering::Relaxed);
     let verifier = RecordVerifier(Arc::new(|_, _| true), Arc::new(|| true), Arc::new(has_ended));
+    let same_verifier = RecordVerifier(Arc::clone(&verifier.0), Arc::clone(&verifier.1), Arc::clone(&verifier.2));
     let mut guard = guard(&root).with_records(&policy(&root), &runs, &own, Some(verifier));
     assert_eq!(guard.check(false), Ok(None));
     fs::write(live.join("result.json"), "its own").unwrap();
     // `publish` may run at any time.
     fs::write(ended.join("published.json"), "{}").unwrap();
     assert_eq!(guard.check(false), Ok(None));
+    // What steps before the agent left.
+    fs::create_dir_all(killed.join("files/issues/new")).unwrap();
+    fs::write(killed.join("files/issues/1.json"), "{}").unwrap();
+    guard.rebaseline().unwrap();
+    let mut guard = self::guard(&root).with_records(&policy(&root), &runs, &own, Some(same_verifier));
+    assert_eq!(guard.check(false), Ok(None));
+    for planted in ["files/2.json", "files/issues/2.json", "files/issues/new/3.json"].map(|name| killed.join(name)) {
+        fs::write(&planted, "planted").unwrap();
+        assert_eq!(guard.check(false).unwrap_err().changed, [planted.clone()]);
+        assert!(!planted.exists());
+    }
+    fs::write(killed.join("files/issues/1.json"), "changed").unwrap();
+    assert_eq!(guard.check(false).unwrap_err().changed, [killed.join("files/issues")]);
+    guard.rebaseline().unwrap();
     // As a command would write them.
     for planted in [killed.join("result.json"), ended.join("report2.html")] {
         fs::write(&planted, "planted").unwrap();

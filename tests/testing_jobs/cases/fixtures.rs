@@ -51,6 +51,46 @@ fn a_repository_is_created_deterministically() {
 }
 
 #[test]
+fn the_repository_of_a_case_is_made_without_the_environment_of_git() {
+    let command = "git log --format='%an %ae %cn %s' > log; git branch --show-current >> log; true";
+    let expect = "failed_calls: 0\nfiles: { log: { is: \"legwork test test@example.org legwork test Start\\nmain\" } }\n\
+                  git: [{ message: Start }]\n";
+    let folder = with_command(JOB, command, expect);
+    folder.git(&["init", "--quiet"]);
+    let hook = format!("#!/bin/sh\ntouch '{}'\n", folder.home().join("hook-ran").display());
+    let home = |name: &str| folder.home().join(name);
+    for hooks in ["hooks", "template/hooks"] {
+        std::fs::create_dir_all(home(hooks)).unwrap();
+        for name in ["pre-commit", "post-commit", "reference-transaction", "post-index-change"] {
+            let path = home(hooks).join(name);
+            std::fs::write(&path, &hook).unwrap();
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+    }
+    let config = format!("[core]\nhooksPath = {}\n[init]\ndefaultBranch = x\n", home("hooks").display());
+    std::fs::write(home("config"), config).unwrap();
+    let outside = folder.git(&["status", "--short"]);
+    let test = super::test(&folder, &[])
+        .env("GIT_DIR", folder.at(".git"))
+        .env("GIT_WORK_TREE", folder.path())
+        .env("GIT_INDEX_FILE", home("index"))
+        .env("GIT_OBJECT_DIRECTORY", home("objects"))
+        .env("GIT_TEMPLATE_DIR", home("template"))
+        .env("GIT_CONFIG_GLOBAL", home("config"))
+        .env("GIT_CONFIG_SYSTEM", home("config"))
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "core.hooksPath")
+        .env("GIT_CONFIG_VALUE_0", home("hooks"))
+        .env("GIT_CONFIG_PARAMETERS", format!("'core.hooksPath={}'", home("hooks").display()))
+        .env("GIT_TRACE", home("hook-ran"))
+        .env("GIT_AUTHOR_NAME", "me")
+        .env("GIT_COMMITTER_EMAIL", "me@example.org");
+    test.run().assert_code(0);
+    assert_eq!(folder.git(&["status", "--short"]), outside, "nothing was added to the repository around it");
+    assert_eq!(["hook-ran", "index", "objects"].map(|name| home(name).exists()), [false; 3]);
+}
+
+#[test]
 fn a_case_gets_no_key_and_no_network() {
     let job = format!(
         "{JOB}network: open\nenv: [GRANTED, MY_TOKEN]\ninputs: {{ token: {{ type: string, secret: true }} }}\n"
