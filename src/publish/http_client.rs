@@ -15,6 +15,8 @@ use crate::redaction::Redactor;
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
 
+/// How the message about a token that isn't one begins.
+pub(super) const NOT_ACCEPTED: &str = "the token isn't accepted";
 /// The longest answer, in bytes: a page of a hundred comments of the greatest length.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// How much of an error's text is shown, in characters.
@@ -324,7 +326,7 @@ impl HttpClient {
         }
         let message = self.error_message(status, &body);
         Err(match status {
-            StatusCode::UNAUTHORIZED => Failure::Forbidden(format!("the token isn't accepted ({message})")).into(),
+            StatusCode::UNAUTHORIZED => Failure::Forbidden(format!("{NOT_ACCEPTED} ({message})")).into(),
             StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => match rate_limit(status, &headers, &message) {
                 Some(wait) => Refusal::RateLimit(wait),
                 None => Failure::Forbidden(message).into(),

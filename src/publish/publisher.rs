@@ -74,8 +74,15 @@ impl<'a> Publisher<'a> {
             Some(login) => login.to_owned(),
             None => forge.login().map_err(|failure| Error::CannotPublish {
                 is_temporary: matches!(failure, Failure::Unclear(_) | Failure::Later(_)),
-                message: failure.message().to_owned(),
-                hint: "Nothing was published. Repeat the command with a token that the forge accepts.".to_owned(),
+                message: format!("the forge doesn't say whose the token is: {}", failure.message()),
+                hint: match failure {
+                    Failure::Unclear(_) | Failure::Later(_) => "Nothing was published. Repeat the command later.",
+                    Failure::Missing(_) => {
+                        "Nothing was published. Check the address of the forge's API, and the token."
+                    }
+                    _ => "Nothing was published. Repeat the command with a token that the forge accepts.",
+                }
+                .to_owned(),
             })?,
         };
         Ok(Self { forge, login, trigger, event_name: None, commands, clock, found_number: OnceCell::new() })
@@ -245,6 +252,9 @@ impl<'a> Publisher<'a> {
     pub(super) fn trigger_commit(&self) -> Result<String, Failure> {
         match &self.trigger.head {
             Some(head) => Ok(head.sha.clone()),
+            None if self.trigger.subject == Subject::Issue => {
+                Err(Failure::Refused("an issue has no commit that a check could be for".to_owned()))
+            }
             None => Ok(self.forge.pull_request(self.trigger_number()?)?.head.sha),
         }
     }

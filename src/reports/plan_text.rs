@@ -6,7 +6,7 @@ use crate::job::{GitAccess, SubagentWorkspace};
 use crate::outputs::{Kind, Outputs, Target};
 use crate::plan::{CostBound, InputAttachment, Plan, PlannedAgent, PlannedLimits};
 use crate::providers::Model;
-use crate::text::pluralize;
+use crate::text::{format_size, pluralize};
 
 /// Columns for a label and the space after it.
 const LABEL_WIDTH: usize = 12;
@@ -261,6 +261,18 @@ impl LineWriter {
                         labels => format!(", {what} {}", labels.join(" ")),
                     };
                     listed("add", add) + &listed("remove", remove)
+                }
+                Kind::PullRequest { patch, .. } | Kind::Push { patch } => {
+                    let paths = match patch.paths.as_slice() {
+                        [] => String::new(),
+                        paths => format!(", only {}", paths.join(" ")),
+                    };
+                    let binary = if patch.binary { ", with binary files" } else { "" };
+                    let size = format_size(patch.max_bytes);
+                    format!(
+                        "{paths}, {} and a patch of {size} at most{binary}",
+                        pluralize(patch.max_files.into(), "file")
+                    )
                 }
                 _ => String::new(),
             };

@@ -114,6 +114,17 @@ fn a_missing_permission_is_named() {
     setup.variables = [("GITHUB_TOKEN".to_owned(), "wrong".to_owned())].into();
     let error = setup.publish(&server).unwrap_err();
     assert!(error.to_string().contains("isn't accepted") && error.exit_code() == 5, "{error}");
+    assert!(!error.to_string().contains("--login"), "{error}");
+    setup.variables.insert("GITHUB_ACTIONS".to_owned(), "true".to_owned());
+    let error = setup.publish(&server).unwrap_err();
+    assert!(error.to_string().contains("isn't accepted"), "nothing else is asked for: {error}");
+    server.fail("GET /user", 99, Fault::Instead(text(500, "")));
+    setup.variables = [].into();
+    let error = setup.publish(&server).unwrap_err();
+    assert_eq!(
+        (error.exit_code(), error.hint().as_deref()),
+        (75, Some("Nothing was published. Repeat the command later."))
+    );
     setup.variables = [("GITHUB_TOKEN".to_owned(), String::new())].into();
     let error = setup.publish(&server).unwrap_err();
     assert_eq!((error.to_string(), error.exit_code()), ("there is no token for GitHub".to_owned(), 5));

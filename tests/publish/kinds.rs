@@ -254,6 +254,17 @@ fn issues_labels_ends_and_checks_are_published_once() {
 }
 
 #[test]
+fn a_check_of_an_issue_is_refused() {
+    let server = github();
+    let data = json!({ "conclusion": "success", "summary": "s" });
+    let setup = Setup::new().output("check", Kind::Check { check_name: "docs".to_owned() }, data);
+    let (status, code) = setup.first_status(&server);
+    let why = "an issue has no commit that a check could be for";
+    assert!(matches!(&status, EntryStatus::Refused(found) if found == why), "{status:?}");
+    assert_eq!((code, server.writes().len()), (1, 0));
+}
+
+#[test]
 fn a_command_gets_its_data_and_no_token_and_runs_once() {
     let server = github();
     let command = |repeatable: bool, run: &str| Kind::Command {

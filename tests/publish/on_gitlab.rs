@@ -144,6 +144,56 @@ fn a_push_and_an_issue_are_published_on_gitlab() {
 }
 
 #[test]
+fn a_merge_request_that_is_updated_stays_a_draft_or_ready() {
+    let (folder, base, patch) = changed_folder();
+    let server = forge(Git::of(&folder, "main"), &base);
+    let data = json!({ "title": "Fix", "body": "One." });
+    let mut setup = on_gitlab(Setup::new()).output("docs", pull_request(true), data).changes(&base, &patch);
+    let title = |server: &ForgeServer<Gitlab>| {
+        let api = server.api();
+        let own = api.issues.values().find(|it| it["author"]["username"] == LOGIN).unwrap();
+        own["title"].as_str().unwrap().to_owned()
+    };
+    for (run, expected) in [("1", "Draft: [bot] Fix"), ("2", "Draft: [bot] Fix"), ("3", "[bot] Fix")] {
+        setup.submission.run = format!("2026010{run}-a");
+        let _ = std::fs::remove_file(&setup.state);
+        if run == "3" {
+            // Somebody marks it as ready.
+            let mut api = server.api();
+            let own = api.issues.values_mut().find(|it| it["author"]["username"] == LOGIN).unwrap();
+            (own["title"], own["draft"]) = (json!("[bot] Fix"), json!(false));
+        }
+        setup.publish_all(&server);
+        assert_eq!(title(&server), expected, "{run}");
+    }
+    assert_eq!(server.api().violations, [""; 0]);
+}
+
+#[test]
+fn a_label_with_a_comma_is_refused_on_gitlab() {
+    let (folder, base, patch) = changed_folder();
+    let server = forge(Git::of(&folder, "main"), &base);
+    let labels = || vec!["a,b".to_owned()];
+    let issue = Kind::Issue { title_prefix: String::new(), labels: labels(), choose: Vec::new() };
+    let added = Kind::Labels { add: labels(), remove: Vec::new() };
+    let mut change = pull_request(false);
+    if let Kind::PullRequest { labels: of_it, .. } = &mut change {
+        *of_it = labels();
+    }
+    let text = json!({ "title": "t", "body": "b" });
+    for setup in [
+        on_gitlab(Setup::of_pull_request(&base)).output("issue", issue, text.clone()),
+        on_gitlab(Setup::of_pull_request(&base)).output("labels", added, json!({ "add": ["a,b"] })),
+        on_gitlab(Setup::new()).output("docs", change, text).changes(&base, &patch),
+    ] {
+        let (status, code) = setup.first_status(&server);
+        assert!(matches!(&status, EntryStatus::Refused(why) if why.contains("`a,b` has a comma")), "{status:?}");
+        assert_eq!(code, 1);
+    }
+    assert!(server.api().issues.values().all(|it| it["author"]["username"] != LOGIN));
+}
+
+#[test]
 fn a_job_token_is_refused_with_the_token_that_is_needed() {
     let server = forge(Git::default(), "");
     let mut setup = on_gitlab(Setup::new()).comment("x");

@@ -25,7 +25,8 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, why, line, column, excerpt } = self;
-        write!(f, "{rule} at line {line}, column {column} ({excerpt}): {why}")
+        let shown = if excerpt.is_empty() { String::new() } else { format!(" ({excerpt})") };
+        write!(f, "{rule} at line {line}, column {column}{shown}: {why}")
     }
 }
 
@@ -86,5 +87,6 @@ fn excerpt(text: &str) -> String {
             char => shown.push(char),
         }
     }
-    if shown.contains('`') { shown } else { format!("`{shown}`") }
+    // Of an empty line, there is nothing to show.
+    if shown.contains('`') || shown.trim().is_empty() { shown.trim().to_owned() } else { format!("`{shown}`") }
 }

@@ -11,9 +11,12 @@ mod input;
 mod written;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 pub use self::error::TriggerError;
@@ -107,9 +110,23 @@ struct Kind {
 
 fn read_event(path: &Path) -> Result<Vec<u8>, TriggerError> {
     let unreadable = |source| TriggerError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = open_event(path).map_err(unreadable)?;
     let read = read_at_most(file, MAX_EVENT_BYTES).map_err(unreadable)?;
     read.ok_or_else(|| TriggerError::TooLarge { path: path.to_owned() })
+}
+
+/// Opens a regular file. Nothing is waited for: another program could have put a pipe there.
+fn open_event(path: &Path) -> io::Result<File> {
+    let require_file = |metadata: Metadata| match metadata.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::other("it isn't a regular file")),
+    };
+    require_file(fs::metadata(path)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    require_file(file.metadata()?)?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -141,6 +141,20 @@ fn what_is_not_an_event_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_pipe_or_a_folder_in_the_place_of_an_event_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    let none = BTreeMap::new();
+    for (path, why) in [(pipe.as_path(), "can't be read: it isn't a regular file"), (folder.path(), "is a directory")] {
+        let query = TriggerQuery { event: Some(path), forge: None, number: None, variables: &none };
+        let error = query.trigger().unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(query.event_text().is_err());
+    }
+}
+
+#[test]
 fn the_variables_of_gitlab_name_the_merge_request() {
     let set = [
         ("CI_PROJECT_PATH", "g/sub/r"),

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::forge::{
     BranchHead, CheckRun, Forge, ForgeFile, NewCommit, NewPullRequest, Post, PullRequest, Review, Settle, Target, Visit,
 };
+use super::http_client::NOT_ACCEPTED;
 use super::mark::Mark;
 use crate::outputs::ChangedFile;
 use requests::{Repository, User};
@@ -27,10 +28,12 @@ pub(super) const ACTIONS_LOGIN: &str = "github-actions[bot]";
 impl Forge for Github {
     fn login(&self) -> Result<String, Failure> {
         match self.http.get::<User>("/user", &[]) {
+            // Its other requests would end in the same way.
+            Err(Failure::Forbidden(why)) if why.starts_with(NOT_ACCEPTED) => Err(Failure::Forbidden(why)),
             Err(Failure::Forbidden(_)) if self.on_actions => Ok(ACTIONS_LOGIN.to_owned()),
-            Err(Failure::Forbidden(why)) => Err(Failure::Forbidden(format!(
-                "the token may not ask whose it is; name its user with --login NAME ({why})"
-            ))),
+            Err(Failure::Forbidden(why)) => {
+                Err(Failure::Forbidden(format!("it may not ask; name its user with --login NAME ({why})")))
+            }
             user => Ok(user?.login),
         }
     }

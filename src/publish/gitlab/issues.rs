@@ -33,7 +33,7 @@ pub(super) fn list_since(gitlab: &Gitlab, since: jiff::Timestamp, visit: Visit<'
 }
 
 pub(super) fn create(gitlab: &Gitlab, title: &str, body: &str, labels: &[String]) -> Result<Post, Failure> {
-    let content = json!({ "title": title, "description": body, "labels": labels.join(",") });
+    let content = json!({ "title": title, "description": body, "labels": joined(labels)? });
     let path = format!("{}/issues", gitlab.root);
     let made: Result<Issue, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
     let disabled = || format!("{} has no issues, or the token can't see it", gitlab.project);
@@ -53,9 +53,15 @@ pub(super) fn labels(gitlab: &Gitlab, target: Target) -> Result<Vec<String>, Fai
 }
 
 pub(super) fn change_labels(gitlab: &Gitlab, target: Target, field: &str, labels: &[String]) -> Result<(), Failure> {
-    // The field is a list that commas separate.
-    if labels.iter().any(|label| label.contains(',')) {
-        return Err(Failure::Refused("a label with a comma can't be set on GitLab".to_owned()));
+    change(gitlab, target, &json!({ field: joined(labels)? })).map(drop)
+}
+
+/// Labels as GitLab takes them: a list that commas separate.
+pub(super) fn joined(labels: &[String]) -> Result<String, Failure> {
+    match labels.iter().find(|label| label.contains(',')) {
+        None => Ok(labels.join(",")),
+        Some(label) => {
+            Err(Failure::Refused(format!("the label `{label}` has a comma, which GitLab takes for two labels")))
+        }
     }
-    change(gitlab, target, &json!({ field: labels.join(",") })).map(drop)
 }

@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::issues::joined;
 use super::project::Gitlab;
 use super::requests::Issue;
 use crate::outputs::{Branch, ChangedFile, KindName, Subject, gitlab_text};
@@ -20,6 +21,8 @@ pub(super) struct MergeRequest {
     #[serde(flatten)]
     issue: Issue,
     source_branch: String,
+    #[serde(default)]
+    draft: bool,
     sha: Option<String>,
     source_project_id: Option<u64>,
     target_project_id: Option<u64>,
@@ -76,13 +79,13 @@ pub(super) fn of_branch(
 }
 
 pub(super) fn create(gitlab: &Gitlab, new: &NewPullRequest) -> Result<Post, Failure> {
-    let title = if new.draft { format!("Draft: {}", new.title) } else { new.title.clone() };
+    let title = title_of(&new.title, new.draft);
     let content = json!({
         "source_branch": new.branch,
         "target_branch": new.base,
         "title": title,
         "description": new.body,
-        "labels": new.labels.join(","),
+        "labels": joined(&new.labels)?,
     });
     let path = format!("{}/merge_requests", gitlab.root);
     let made: Result<MergeRequest, _> = gitlab.http.send(Effect::Content, &Method::POST, &path, &content);
@@ -91,10 +94,16 @@ pub(super) fn create(gitlab: &Gitlab, new: &NewPullRequest) -> Result<Post, Fail
 
 pub(super) fn update(gitlab: &Gitlab, number: u64, title: &str, body: &str) -> Result<Post, Failure> {
     let target = Target { subject: Subject::PullRequest, number };
-    let content = json!({ "title": title, "description": body });
+    // It stays a draft, or ready if somebody has made it so.
+    let content = json!({ "title": title_of(title, find(gitlab, number)?.draft), "description": body });
     let made: Result<MergeRequest, _> =
         gitlab.http.send(Effect::Content, &Method::PUT, &gitlab.path_of(target), &content);
     made.map(|made| made.issue.into()).map_err(|failure| failure.needing(&gitlab_text(KindName::PullRequest)))
+}
+
+/// The title of a merge request. GitLab knows drafts by it.
+fn title_of(title: &str, is_draft: bool) -> String {
+    if is_draft { format!("Draft: {title}") } else { title.to_owned() }
 }
 
 #[derive(Deserialize)]

@@ -25,6 +25,11 @@ pub(crate) struct Gitlab {
     next: u64,
 }
 
+/// GitLab knows drafts by their titles.
+fn is_draft(issue: &Value) -> bool {
+    issue["title"].as_str().is_some_and(|title| title.starts_with("Draft: "))
+}
+
 impl Gitlab {
     pub(crate) fn new(git: Git) -> Self {
         let operations = serde_json::from_str(OPERATIONS).expect("the operations");
@@ -98,6 +103,7 @@ impl Gitlab {
                 for name in ["title", "description", "target_branch"] {
                     issue[name] = body[name].clone();
                 }
+                issue["draft"] = json!(is_draft(issue));
                 issue["labels"] =
                     json!(body["labels"].as_str().unwrap_or_default().split_terminator(',').collect::<Vec<_>>());
                 issue["author"]["username"] = json!(LOGIN);
@@ -115,6 +121,7 @@ impl Gitlab {
                         issue[name] = body[name].clone();
                     }
                 }
+                issue["draft"] = json!(is_draft(issue));
                 let labels = issue["labels"].as_array_mut().expect("labels");
                 for label in body["add_labels"].as_str().unwrap_or_default().split_terminator(',') {
                     labels.push(json!(label));
