@@ -55,6 +55,7 @@ impl Script<'_> {
             environment: self.environment,
             sandbox: self.sandbox,
             read_only: false,
+            egress: None,
             timeout: Duration::from_millis(self.timeout_ms.max(1)),
             max_processes: MAX_PROCESSES,
             limits: &limits,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::env::CliEnv;
+use crate::egress::NetworkAccess;
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::Network;
 use crate::plan::Plan;
 use crate::run::{Confinement, SandboxRequest, SandboxScope, UNCONFINED_RISK};
 use crate::sandbox::allowed_changes::AllowedChanges;
@@ -170,7 +170,7 @@ fn detect_with_programs(env: &CliEnv, path_dirs: Vec<PathBuf>) -> Result<(Tier, 
         protected: Vec::new(),
         protected_links: Vec::new(),
         allowed_changes: AllowedChanges::default(),
-        network: Network::None,
+        network: NetworkAccess::None,
         readable: Vec::new(),
         writable: Vec::new(),
         hidden_files: Vec::new(),

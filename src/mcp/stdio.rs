@@ -70,7 +70,7 @@ impl ServerProgram {
         let failed = |error: io::Error| format!("`{name}` can't be started: {error}");
         let watch = config.watching.watch_server().map_err(failed)?;
         let variables = config.environment.variables();
-        let prepared = config.sandbox.command(&program, config.workspace, variables, false).map_err(failed)?;
+        let prepared = config.sandbox.command(&program, config.workspace, variables, false, None).map_err(failed)?;
         let (process, pipes) = ServerProcess::start(prepared, arguments).map_err(failed)?;
         let ServerPipes { stdin, stdout, stderr } = pipes;
         let bounds = Arc::clone(config.bounds);

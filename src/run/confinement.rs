@@ -194,9 +194,11 @@ impl Confinement {
                 continue;
             }
             let sandbox = match &self.commands {
-                Some((_, policy)) => Sandbox::detect(self.request.mode, SandboxPolicy { network, ..policy.clone() })
-                    .map_err(Error::SandboxUnavailable)?
-                    .keeping_open((record.lock)()),
+                Some((_, policy)) => {
+                    Sandbox::detect(self.request.mode, SandboxPolicy { network: network.into(), ..policy.clone() })
+                        .map_err(Error::SandboxUnavailable)?
+                        .keeping_open((record.lock)())
+                }
                 None => Sandbox::unused(),
             };
             sandboxes.push((network, Arc::new(sandbox)));
@@ -285,7 +287,7 @@ impl Confinement {
             protected: protected.paths.clone(),
             protected_links: protected.links.clone(),
             allowed_changes: protected.allowed_changes.clone(),
-            network: self.scope.network,
+            network: self.scope.network.into(),
             readable,
             writable,
             hidden_files: self.places.hidden_key.iter().cloned().collect(),

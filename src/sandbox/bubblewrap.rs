@@ -25,7 +25,8 @@ use super::probe_cache::{CachedProbe, ProbeCache};
 use super::scratch_dirs::ScratchDirs;
 use super::tier_probe::Probe;
 use super::{programs, seccomp, tier_probe};
-use crate::job::{GitAccess, Network};
+use crate::egress::{CallEgress, NetworkAccess};
+use crate::job::GitAccess;
 use crate::sync::IgnorePoison;
 
 /// The flags for every command. Bubblewrap itself sets `no_new_privs`.
@@ -115,7 +116,7 @@ impl Bubblewrap {
         if policy.allowed_changes.git == GitAccess::Commit {
             policy.object_stages.create(&policy.object_folders()).map_err(failed)?;
         }
-        let has_network = policy.network == Network::Open;
+        let has_network = policy.network == NetworkAccess::Open;
         // A bwrap with the set-user-id bit needs the privileges that the scope would take away.
         let is_setuid = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
         let mut bubblewrap = Arc::new(Self {
@@ -175,7 +176,7 @@ impl Bubblewrap {
                  processes",
             );
         }
-        if self.policy.network == Network::Open && self.socket_scope.is_none() {
+        if self.policy.network == NetworkAccess::Open && self.socket_scope.is_none() {
             degradations.push(
                 "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; preventing \
                  that takes Linux 6.12 and a bwrap without the set-user-id bit",
@@ -245,8 +246,10 @@ impl Bubblewrap {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
+        egress: Option<&CallEgress>,
     ) -> io::Result<PreparedCommand> {
         self.confirm()?;
+        let _ = egress;
         self.prepare_command(program, folder, variables, read_only)
     }
 
@@ -267,7 +270,7 @@ impl Bubblewrap {
         if disable_userns {
             arguments.push("--disable-userns".into());
         }
-        if self.policy.network == Network::None {
+        if self.policy.network != NetworkAccess::Open {
             arguments.push("--unshare-net".into());
         }
         arguments.extend(layout.bwrap_arguments());

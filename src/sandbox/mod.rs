@@ -64,6 +64,7 @@ pub use self::policy::{
 pub(crate) use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::{TamperError, UndoneChanges};
 use self::tamper_watch::TamperWatch;
+use crate::egress::CallEgress;
 use crate::job::GitAccess;
 
 /// There is nothing like landlock.
@@ -281,7 +282,8 @@ impl Sandbox {
     }
 
     /// Prepares a command that runs `program` in `folder` with exactly these variables, plus `HOME` and `TMPDIR`, which the
-    /// tier sets. With `read_only` it can only write to its private `HOME` and `/tmp`.
+    /// tier sets. With `read_only` it can only write to its private `HOME` and `/tmp`. It reaches the hosts of `egress` if the policy
+    /// has [`NetworkAccess::Hosts`](crate::egress::NetworkAccess::Hosts).
     ///
     /// # Errors
     /// If the system refuses a resource that the start needs.
@@ -291,6 +293,7 @@ impl Sandbox {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
+        egress: Option<&CallEgress>,
     ) -> io::Result<PreparedCommand> {
         let direct = || {
             let mut command = Command::new(program);
@@ -309,7 +312,7 @@ impl Sandbox {
                 Ok(prepared)
             }
             #[cfg(target_os = "linux")]
-            Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
+            Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only, egress),
             #[cfg(target_os = "macos")]
             Backend::Seatbelt(seatbelt) => Ok(self.supervised(seatbelt.command(program, folder, variables, read_only))),
         }

@@ -8,8 +8,8 @@ use super::object_stage::{EXISTING, ObjectStage};
 use super::policy::{HiddenPaths, SandboxPolicy};
 use super::scratch_dirs::ScratchDirs;
 use super::{hidden_paths, home};
+use crate::egress::NetworkAccess;
 use crate::isolation::WORKSPACES_FOLDER;
-use crate::job::Network;
 
 /// How many files next to a writable one are made read-only one by one. The check after each command finds changes of the
 /// others.
@@ -54,7 +54,7 @@ impl HostPaths {
         Self {
             folders: hidden_paths::hidden_dirs().into_iter().collect(),
             root_only: hidden_paths::root_only_paths().into_iter().collect(),
-            resolv_conf: resolv_conf.filter(|_| policy.network == Network::Open),
+            resolv_conf: resolv_conf.filter(|_| policy.network == NetworkAccess::Open),
             home: home.filter(|home| home.is_dir() && home.parent().is_some()),
         }
     }

@@ -7,7 +7,7 @@
 use libc::{EOPNOTSUPP, EPERM, c_long};
 
 use super::bpf::{ArgRule, BpfProgram, SeccompAction};
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 /// The architecture's number in `<linux/audit.h>`; 0 if there is no filter for it.
 const ARCH: u32 = if cfg!(all(target_arch = "x86_64", target_endian = "little")) {
@@ -107,11 +107,11 @@ const NOT_IMPLEMENTED_CALLS: &[c_long] = &[
 /// The filter for a command in its own namespaces, in the format of `bwrap --seccomp`; empty for an unknown architecture.
 /// Without network access, the command still has the loopback interface of its namespace, but no unix sockets, which would reach
 /// every server whose socket file it sees.
-pub fn bubblewrap_filter(network: Network) -> Vec<u8> {
+pub fn bubblewrap_filter(network: NetworkAccess) -> Vec<u8> {
     let Some(mut program) = base_program() else { return Vec::new() };
     let families: &[i32] = match network {
-        Network::None => &[libc::AF_INET, libc::AF_INET6],
-        Network::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX],
+        NetworkAccess::None | NetworkAccess::Hosts => &[libc::AF_INET, libc::AF_INET6],
+        NetworkAccess::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX],
     };
     allow_sockets(&mut program, families, true);
     deny_set_id_modes(&mut program, libc::SYS_fchmod, 1);
@@ -126,12 +126,12 @@ pub fn bubblewrap_filter(network: Network) -> Vec<u8> {
 
 /// The filter for a command that only landlock, at version `abi`, separates from the machine. Calls that change a file's mode,
 /// owner or times, which landlock doesn't control, are passed to the filter's listener. Empty for an unknown architecture.
-pub(super) fn landlock_filter(network: Network, abi: i32) -> Vec<u8> {
+pub(super) fn landlock_filter(network: NetworkAccess, abi: i32) -> Vec<u8> {
     let Some(mut program) = base_program() else { return Vec::new() };
     match network {
-        Network::None => allow_sockets(&mut program, &[], false),
+        NetworkAccess::None | NetworkAccess::Hosts => allow_sockets(&mut program, &[], false),
         // No unix sockets: they reach every server whose path is known, and Docker's would be a way out.
-        Network::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
+        NetworkAccess::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
     }
     program.add_calls(NOTIFIED_CALLS, SeccompAction::Notify);
     program.add_calls(ATTRIBUTE_CALLS, SeccompAction::Errno(EOPNOTSUPP));

@@ -20,6 +20,7 @@ use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
+use crate::egress::CallEgress;
 use crate::running_clock;
 use crate::sandbox::{HiddenPaths, MAX_RESTARTS, PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
@@ -57,6 +58,8 @@ pub(crate) struct ShellCommand<'a> {
     pub(crate) sandbox: &'a Sandbox,
     /// Whether the sandbox keeps it from writing to the workspace.
     pub(crate) read_only: bool,
+    /// The hosts that it may reach, and what it reaches; for nothing or everything there is none.
+    pub(crate) egress: Option<&'a CallEgress>,
     /// How long it may take.
     pub(crate) timeout: Duration,
     /// The most processes that it may have at once.
@@ -307,7 +310,7 @@ impl ShellCommand<'_> {
         };
         let root = self.workspace.root();
         let bash = self.environment.shell(root, &self.sandbox.writable);
-        let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
+        let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only, self.egress)?;
         let running = start_prepared(prepared, |shell| {
             shell
                 .args(self.shell_options)

@@ -29,7 +29,7 @@ use super::policy::{PreparedCommand, SandboxPolicy};
 use super::readable_paths::find_readable;
 use super::tier_probe::Probe;
 use super::{seccomp, tier_probe};
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 /// The newest landlock version that is used. On an older kernel, the rules that it doesn't know are left out.
 const LATEST_ABI: ABI = ABI::V7;
@@ -234,7 +234,7 @@ fn install(filter: &[u8]) -> io::Result<OwnedFd> {
 
 /// The paths that are allowed, before the rulesets are created.
 struct LandlockRules {
-    network: Network,
+    network: NetworkAccess,
     roots: WritableRoots,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
@@ -274,7 +274,7 @@ impl LandlockRules {
             .handle_access(AccessFs::from_all(LATEST_ABI))?
             .scope(Scope::Signal)?
             .scope(Scope::AbstractUnixSocket)?;
-        if self.network == Network::None {
+        if self.network != NetworkAccess::Open {
             ruleset = ruleset.handle_access(AccessNet::from_all(LATEST_ABI))?;
         }
         let mut created = ruleset.create()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::object_stage::{GuardedFiles, ObjectStages};
 use super::super::policy::SandboxPolicy;
 use super::Landlock;
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 struct TestWorkspace {
     _folder: tempfile::TempDir,
@@ -30,7 +30,7 @@ impl TestWorkspace {
             protected: vec![self.root.join("work/kept")],
             protected_links: vec![],
             allowed_changes: crate::sandbox::allowed_changes::AllowedChanges::default(),
-            network: Network::None,
+            network: NetworkAccess::None,
             readable: vec![],
             writable: vec![],
             hidden_files: vec![],
