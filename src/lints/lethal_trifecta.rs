@@ -1,7 +1,7 @@
 //! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
-use crate::job::{BeforeStep, Job, Network, ToolEntry};
+use crate::job::{BeforeStep, Job, Network, ServerEntry, ToolEntry};
 use crate::tools::bash::is_unrestricted;
 use crate::tools::{builtin, starts_commands};
 use crate::yaml::Spanned;
@@ -10,6 +10,12 @@ use super::{Lint, LintContext};
 
 /// Checks for jobs that combine all three.
 pub(super) const LINT: Lint = Lint { rules: &[rule!(Warning "lethal-trifecta")], check };
+
+/// The verbs that the names of tools that only read begin or end with. A tool that fetches any address isn't one of them.
+const READING_VERBS: &[&str] = &[
+    "count", "describe", "diff", "find", "get", "list", "log", "lookup", "query", "read", "resolve", "search", "show",
+    "status", "view",
+];
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
@@ -22,8 +28,11 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         let declared = subject.root.get("state").filter(|_| subject.prompts.templates.uses_state())?;
         Some(("state".to_owned(), declared.place(), "state"))
     };
-    let Some((untrusted, untrusted_place, kind)) = named.or_else(state) else { return };
     let tools = || job.agents().flat_map(|agent| agent.tools);
+    let entries = || tools().filter_map(|tool| networked_server(tool, job));
+    // Strangers write what an issue tracker or a web page says.
+    let fetched = || entries().next().map(|entry| (entry.server.value.clone(), entry.server.place(), "server"));
+    let Some((untrusted, untrusted_place, kind)) = named.or_else(state).or_else(fetched) else { return };
     let network = subject.root.get("network").filter(|_| job.network == Network::Open);
     let by_command = network.zip(tools().find_map(unrestricted_bash)).map(|(network, (place, what))| {
         let help =
@@ -31,7 +40,14 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         (network.place(), (place, what), help)
     });
     let by_server = || {
-        let server = tools().find_map(|tool| networked_server(tool, job))?;
+        // A server that is only read tells what strangers have written, and gets the words of a search.
+        let is_only_read = |entry: &ServerEntry| {
+            entries().filter(|other| other.server.value == entry.server.value).all(|entry| only_reads(entry))
+        };
+        let is_read = |entry: &&ServerEntry| {
+            kind != "server" || !is_only_read(entry) || entries().any(|other| other.server.value != entry.server.value)
+        };
+        let server = entries().find(is_read)?.server.place();
         let reader = tools().find(|tool| builtin(tool.value.name()).is_some_and(|tool| tool.reads_content))?;
         let help = "remove one of the three: a server without `network: open`, agents that read no files, or another job \
                     that processes the text first";
@@ -41,6 +57,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let author = match kind {
         "step" => "of what the step prints",
         "state" => "of texts that earlier runs have kept in",
+        "server" => "of what the tool server returns,",
         _ => "of the input",
     };
     let message = format!("the author {author} `{untrusted}` can trick an agent into sending out what it can read");
@@ -52,12 +69,28 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     );
 }
 
-/// The place where an agent gets tools of a server that reaches a network.
-fn networked_server(tool: &Spanned<ToolEntry>, job: &Job) -> Option<SourceSpan> {
-    let ToolEntry::Server(entry) = &tool.value else { return None };
+/// The entry of an agent for a server that reaches a network.
+fn networked_server<'a>(tool: &'a Spanned<ToolEntry>, job: &Job) -> Option<&'a ServerEntry> {
+    let entry = tool.value.server()?;
     let server = job.mcp.iter().find(|(name, _)| name.value == entry.server.value).map(|(_, server)| server)?;
     let is_open = server.network.as_ref().is_some_and(|network| network.value == Network::Open);
-    (is_open || server.url.is_some()).then(|| entry.server.place())
+    (is_open || server.url.is_some()).then_some(entry)
+}
+
+/// Whether the names of all tools of an entry say that they only read.
+fn only_reads(entry: &ServerEntry) -> bool {
+    entry.allow.value.iter().all(|tool| {
+        let words = tool.value.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let words: Vec<&str> = words.collect();
+        let is_reading = |word: &&str| {
+            let verb = word
+                .find(|letter: char| letter.is_ascii_uppercase())
+                .filter(|at| *at > 0)
+                .map_or(*word, |at| &word[..at]);
+            READING_VERBS.contains(&verb.to_ascii_lowercase().as_str())
+        };
+        words.first().is_some_and(is_reading) || words.last().is_some_and(is_reading)
+    })
 }
 
 /// The place where an entry of an allowlist permits any command, and a label for it.

@@ -9,6 +9,7 @@ use crate::job::{
     Agent, HeaderValue, MAX_SERVER_SECONDS, MAX_SERVERS, McpServer, NAME_FORM, ServerEntry, SubagentWorkspace,
     allows_tool, is_name, tool_name_error,
 };
+use crate::mcp::container_program;
 use crate::providers::base_url::is_loopback;
 use crate::providers::user_servers::looks_like_key;
 use crate::redaction::is_secret_name;
@@ -47,30 +48,6 @@ const RESERVED_HEADERS: &[&str] = &[
 ];
 /// Parts of the names of headers that hold secrets.
 const SECRET_HEADERS: &[&str] = &["auth", "cookie", "key", "password", "secret", "token"];
-/// Programs that start containers.
-const CONTAINER_PROGRAMS: &[&str] =
-    &["buildah", "docker", "docker-compose", "nerdctl", "podman", "podman-compose", "podman-remote"];
-/// Programs that start the program that their arguments name.
-const STARTERS: &[&str] = &[
-    "sudo",
-    "doas",
-    "env",
-    "exec",
-    "flatpak-spawn",
-    "ionice",
-    "lima",
-    "nice",
-    "nohup",
-    "setsid",
-    "stdbuf",
-    "taskset",
-    "time",
-    "timeout",
-    "unbuffer",
-    "xargs",
-];
-/// Programs that run a script.
-const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh"];
 /// The form of an entry's names, in words.
 const TOOL_FORM: &str = "write the name of a tool as the server has it, or the start of names and `*`: `list_*`";
 
@@ -138,10 +115,10 @@ fn check_server(name: &Spanned<String>, server: &McpServer, is_empty: bool, find
                     "let the program read it from a variable, `env: [NAME]`, and set its value when you start the job";
                 report(word.place(), "an argument is a secret, which doesn't belong in a job file".to_owned(), help);
             }
-            let started_by = container_program(words);
-            if let Some((program, word)) = started_by {
+            let texts: Vec<&str> = words.iter().map(|word| word.value.as_str()).collect();
+            if let Some((program, index)) = container_program(&texts) {
                 let message = format!("`{program}` can't start a container from the sandbox");
-                containers.push(Diagnostic::warning("server-in-container", word.place(), message).help(
+                containers.push(Diagnostic::warning("server-in-container", words[index].place(), message).help(
                     "name the program that the image runs, such as `[npx, -y, SERVER@1.2.3]`; or start the container yourself and \
                      write its address, `url: \"http://127.0.0.1:PORT/mcp\"`",
                 ));
@@ -210,41 +187,6 @@ fn has_secret(text: &str) -> bool {
     let has_password =
         || Url::parse(text).is_ok_and(|address| address.password().is_some_and(|word| !word.starts_with('$')));
     text.split(['=', ' ', ':', ',']).any(is_key) || has_password()
-}
-
-/// The program of a command that asks a service outside of the sandbox to start containers, or needs rights that the sandbox
-/// takes, also behind programs that start others, and in the script of a shell.
-fn container_program(words: &[Spanned<String>]) -> Option<(&str, &Spanned<String>)> {
-    let name_of = |word: &'_ str| word.rsplit('/').next().unwrap_or(word).to_owned();
-    let is_option = |word: &str| word.starts_with('-') || word.contains('=');
-    let mut words = words.iter();
-    // The word after an option may be its value, as in `sudo -u USER PROGRAM`.
-    let mut is_after_option = false;
-    while let Some(word) = words.next() {
-        let name = name_of(&word.value);
-        let may_be_value =
-            std::mem::replace(&mut is_after_option, word.value.starts_with('-') && !word.value.contains('='))
-                || name.starts_with(|first: char| first.is_ascii_digit());
-        if let Some(program) = CONTAINER_PROGRAMS.iter().find(|program| **program == name) {
-            return Some((program, word));
-        }
-        if SHELLS.contains(&name.as_str()) {
-            let script = words.find(|word| !is_option(&word.value))?;
-            let commands = script.value.split(['\n', ';', '&', '|', '(', '{']);
-            let mut programs = commands.filter_map(|command| {
-                command
-                    .split_whitespace()
-                    .map(name_of)
-                    .find(|word| !is_option(word) && !STARTERS.contains(&word.as_str()))
-            });
-            let program = programs.find_map(|name| CONTAINER_PROGRAMS.iter().find(|program| **program == name))?;
-            return Some((program, script));
-        }
-        if !STARTERS.contains(&name.as_str()) && !is_option(&word.value) && !may_be_value {
-            return None;
-        }
-    }
-    None
 }
 
 fn url_error(server: &McpServer, url: &str) -> Option<(String, &'static str)> {

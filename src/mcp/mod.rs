@@ -2,6 +2,7 @@
 
 mod call_result;
 mod client_handler;
+mod containers;
 mod http;
 mod listed_tools;
 mod messages;
@@ -13,6 +14,7 @@ mod stdio_transport;
 mod stream_bounds;
 pub mod tool_lock;
 
+pub use containers::container_program;
 pub use listed_tools::MAX_TOOLS;
 pub use server_spec::{PlannedHeader, ServerGrant, ServerSpec};
 pub use servers::{ScriptedServers, ServerConfig, ServerStart, Servers, StartError, StartLimits};

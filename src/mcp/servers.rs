@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_result;
 use super::client_handler::RefusingHandler;
+use super::containers::{CONTAINER_HINT, container_program};
 use super::http::{self, HttpSettings, LastFailure};
 use super::listed_tools::{ListedTool, MAX_LISTED, OriginalNames, changes, original_names, restore_names, select};
 use super::server_spec::ServerSpec;
@@ -40,7 +41,7 @@ use crate::process::spawn::EnvironmentError;
 use crate::providers::replay::ScriptedAnswers;
 use crate::redaction::Redactor;
 use crate::running_clock::{RunningInstant, sleep, timeout};
-use crate::sandbox::{MAX_RESTARTS, Sandbox, TamperError};
+use crate::sandbox::{MAX_RESTARTS, Sandbox, TamperError, Tier};
 use crate::sync::IgnorePoison;
 use crate::text::sanitize;
 use crate::text::truncate::ellipsize;
@@ -208,6 +209,10 @@ impl Servers {
                     tools.push((config.name.clone(), definitions));
                 }
                 Err(StartFailure { why, is_time_up, .. }) => {
+                    let why = match container_cause(config) {
+                        Some(cause) => format!("{why}; {cause}"),
+                        None => why,
+                    };
                     let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why, is_time_up };
                     if config.spec.required { failed.push(error) } else { missing.push(error) }
@@ -292,6 +297,16 @@ impl Link {
             },
         }
     }
+}
+
+/// Why a server in a container doesn't start.
+fn container_cause(config: &ServerConfig) -> Option<String> {
+    let words: Vec<&str> = config.spec.command.iter().map(String::as_str).collect();
+    let (program, _) = container_program(&words).filter(|_| config.sandbox.tier() != Tier::Off)?;
+    Some(format!(
+        "`{program}` can't start a container from the sandbox, where it has neither the socket of Docker nor the rights to make one: \
+         {CONTAINER_HINT}"
+    ))
 }
 
 fn quote(text: &str, redactor: &Redactor) -> String {

@@ -186,6 +186,11 @@ fn a_server_that_cannot_be_used_ends_the_run_before_anything_is_spent() {
             "[sh, -c, 'echo broken >&2; exit 4']",
             "didn't start: it ended with exit code 4; its stderr: broken",
         ),
+        (
+            "[/usr/bin/python3, server.py, stdio, modern]",
+            "[docker, run, -i, --rm, example/server]",
+            "`docker` can't start a container from the sandbox",
+        ),
         // It ends between the two requests that start a server of the older protocol.
         (
             "[/usr/bin/python3, server.py, stdio, modern]",
@@ -453,7 +458,7 @@ fn examples() -> Vec<String> {
 fn the_book_s_first_job_runs_with_its_script() {
     let examples = examples();
     let folder = TestFolder::new();
-    folder.write("jobs/changes.yaml", &examples[0]).write("jobs/changes.script.yaml", &examples[1]);
+    folder.write("jobs/changes.yaml", &examples[0]).write("jobs/changes.script.yaml", &examples[2]);
     folder.legwork(&["validate", "jobs"]).run().assert_code(0);
     let model = ["--model", "replay/jobs/changes.script.yaml"];
     folder
