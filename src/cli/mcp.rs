@@ -13,7 +13,7 @@ use super::read_files::read_job;
 use super::sandbox_options::SandboxOptions;
 use crate::diagnostic::Severity;
 use crate::error::Error;
-use crate::job::{DEFAULT_SERVER_SECONDS, Job};
+use crate::job::DEFAULT_SERVER_SECONDS;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, StartError, ToolLock};
 use crate::record::RUNS;
@@ -60,7 +60,7 @@ pub(super) fn mcp(command: &McpCommand, env: &CliEnv) -> Result<u8, Error> {
 
 fn lock(options: &LockArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = read(&options.job, env)?;
-    let wanted = wanted_servers(job.job());
+    let wanted = wanted_servers(&job);
     if wanted.is_empty() {
         let message = format!("no agent of {} uses a tool server", options.job.display());
         return Err(Error::usage(message, "Declare servers under `mcp`, and list their tools in an agent's `tools`."));
@@ -103,13 +103,17 @@ fn read(path: &Path, env: &CliEnv) -> Result<ValidJob, Error> {
 }
 
 /// The servers that agents use, with the names of the tools that they list.
-fn wanted_servers(job: &Job) -> Vec<WantedServer> {
+fn wanted_servers(valid: &ValidJob) -> Vec<WantedServer> {
+    let job = valid.job();
     let wanted = job.mcp.iter().map(|(name, declared)| {
         let entries = job.server_entries().filter(|entry| entry.server.value == name.value);
         let allow: IndexSet<&String> = entries.flat_map(|entry| &entry.allow.value).map(|tool| &tool.value).collect();
         let allow = allow.into_iter().cloned().collect();
         // A lock has all servers, required or not.
-        let spec = ServerSpec { required: true, ..ServerSpec::new(declared) };
+        let spec = ServerSpec {
+            required: true,
+            ..ServerSpec::new(declared, valid.hosts().of_server(&name.value, declared.network.as_ref()))
+        };
         WantedServer { name: name.value.clone(), spec, allow }
     });
     wanted.filter(|server| !server.allow.is_empty()).collect()
@@ -128,7 +132,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         workspace: workspace.clone(),
         has_commands: wanted.iter().any(|server| server.spec.is_program()),
         changes_files: false,
-        network: declared.network,
+        network: job.hosts().network(declared),
         git: declared.git,
         protect: texts(&declared.protect),
         allow_changes: texts(&declared.allow_changes),

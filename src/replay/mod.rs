@@ -135,6 +135,7 @@ impl Replay {
             wall_clock_ms: plan.limits.wall_clock_ms.filter(|_| runs_tools),
             tool_calls: None,
             subagents: None,
+            upload_bytes: None,
             parallel_subagents: plan.limits.parallel_subagents,
         };
         let provider: Arc<dyn Provider> = Arc::new(NoProvider);

@@ -69,7 +69,7 @@ impl SandboxScope {
             workspace: PathBuf::from(&plan.workspace),
             has_commands: plan.runs_commands(),
             changes_files: plan.changes_files(),
-            network: plan.network,
+            network: plan.network.clone(),
             git: plan.git,
             protect: plan.protect.clone(),
             allow_changes: plan.allow_changes.clone(),
@@ -189,13 +189,13 @@ impl Confinement {
         record: &RecordAccess<'_>,
     ) -> Result<Vec<(Network, Arc<Sandbox>)>, Error> {
         let mut sandboxes: Vec<(Network, Arc<Sandbox>)> = Vec::new();
-        for network in servers.filter(|server| server.is_program()).map(|server| server.network) {
+        for network in servers.filter(|server| server.is_program()).map(|server| server.network.clone()) {
             if network == self.scope.network || sandboxes.iter().any(|(other, _)| *other == network) {
                 continue;
             }
             let sandbox = match &self.commands {
                 Some((_, policy)) => {
-                    Sandbox::detect(self.request.mode, SandboxPolicy { network: network.into(), ..policy.clone() })
+                    Sandbox::detect(self.request.mode, SandboxPolicy { network: (&network).into(), ..policy.clone() })
                         .map_err(Error::SandboxUnavailable)?
                         .keeping_open((record.lock)())
                 }
@@ -287,7 +287,7 @@ impl Confinement {
             protected: protected.paths.clone(),
             protected_links: protected.links.clone(),
             allowed_changes: protected.allowed_changes.clone(),
-            network: self.scope.network.into(),
+            network: (&self.scope.network).into(),
             readable,
             writable,
             hidden_files: self.places.hidden_key.iter().cloned().collect(),

@@ -62,10 +62,11 @@ impl SandboxPolicy {
     }
 }
 
-impl From<Network> for NetworkAccess {
-    fn from(network: Network) -> Self {
+impl From<&Network> for NetworkAccess {
+    fn from(network: &Network) -> Self {
         match network {
             Network::None => Self::None,
+            Network::Allow(_) => Self::Hosts,
             Network::Open => Self::Open,
         }
     }
