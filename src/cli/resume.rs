@@ -279,8 +279,8 @@ pub(super) fn print_permissions(plan: &Plan, env: &CliEnv) {
 /// What a record permits the resumed run to do.
 fn permission_lines(plan: &Plan) -> Vec<String> {
     let mut lines = vec![format!("workspace: {}", plan.workspace)];
-    if plan.network == Network::Open {
-        lines.push("network: open".to_owned());
+    if !plan.network.is_none() {
+        lines.push(format!("network: {}", plan.network));
     }
     let inputs = plan.secret_inputs.iter().map(|name| format!("input {name}"));
     let variables: Vec<String> = plan.env.iter().cloned().chain(inputs).collect();
@@ -295,7 +295,10 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     }
     for (name, server) in &plan.mcp {
         let what = server.url.clone().unwrap_or_else(|| format!("{:?}", server.command));
-        let network = if server.network == Network::Open { ", network: open" } else { "" };
+        let network = match &server.network {
+            Network::None => String::new(),
+            network => format!(", network: {network}"),
+        };
         let variables: Vec<&str> = server.variables().collect();
         let variables =
             if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };
