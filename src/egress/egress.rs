@@ -4,14 +4,24 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 
-use super::names::HostList;
+use super::names::{HostList, HostName};
+use super::refused_reason::RefusedReason;
 use super::rules::{ConnectTo, EgressRules, HostPort, UpstreamProxy};
+use super::thread::EgressThread;
 use super::traffic::CallTraffic;
 use super::upload::UploadMeter;
 use crate::sync::IgnorePoison;
 
 /// How many connections there are at most at once in a run.
 pub(super) const MAX_CONNECTIONS: usize = 256;
+
+/// How much of a name that isn't one is kept, in characters.
+const MAX_SHOWN: usize = 253;
+
+/// A name as it is kept, without what could change a terminal or a log.
+fn shortened(host: &str) -> String {
+    host.chars().take(MAX_SHOWN).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
+}
 
 /// What the commands of a run may reach, and how much they may send. Clones and scopes share the limits.
 #[derive(Debug, Clone)]
@@ -29,14 +39,25 @@ pub(super) struct Shared {
     pub(super) upload: UploadMeter,
     /// One for each connection.
     pub(super) slots: Semaphore,
+    /// One for each connection that waits for a slot.
+    pub(super) waiting: Semaphore,
+    pub(super) thread: EgressThread,
 }
 
 impl Egress {
     /// The way out of a run.
     pub fn new(rules: EgressRules, upload: UploadMeter) -> Self {
         let EgressRules { list, private, connect_to, proxy } = rules;
-        let slots = Semaphore::new(MAX_CONNECTIONS);
-        Self { list: Arc::new(list), shared: Arc::new(Shared { private, connect_to, proxy, upload, slots }) }
+        let shared = Shared {
+            private,
+            connect_to,
+            proxy,
+            upload,
+            slots: Semaphore::new(MAX_CONNECTIONS),
+            waiting: Semaphore::new(MAX_CONNECTIONS),
+            thread: EgressThread::default(),
+        };
+        Self { list: Arc::new(list), shared: Arc::new(shared) }
     }
 
     /// The same with another list, for a subagent or a tool server.
@@ -78,6 +99,21 @@ impl CallEgress {
     /// What may be reached.
     pub fn list(&self) -> &HostList {
         self.egress.list()
+    }
+
+    /// Counts a refusal. `host` comes from a command.
+    pub(super) fn refuse(&self, host: &str, port: Option<u16>, reason: RefusedReason) {
+        self.traffic.lock().ignore_poison().refuse(&shortened(host), port, reason);
+    }
+
+    /// Counts a refused lookup.
+    pub(super) fn refuse_lookup(&self, host: &str, is_first_kind: bool) {
+        self.traffic.lock().ignore_poison().refuse_lookup(&shortened(host), is_first_kind);
+    }
+
+    /// Counts connections and bytes.
+    pub(super) fn count(&self, host: &HostName, port: u16, connections: u64, sent: u64, received: u64) {
+        self.traffic.lock().ignore_poison().count(host, port, connections, sent, received);
     }
 
     /// What was reached and refused since the last time. When a command has ended, that is all of it.

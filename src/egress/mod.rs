@@ -4,18 +4,29 @@
 //! asked for: it checks the name and the first bytes, resolves the name only then, leaves out addresses that are never
 //! allowed, connects to exactly those that are left, and relays. How a connection gets here depends on the sandbox's tier.
 
+mod account;
 pub mod addresses;
+mod client_hello;
+mod connector;
+mod dns;
 #[allow(clippy::module_inception, reason = "the type that the folder is named after")]
 mod egress;
+mod http_host;
 pub mod names;
+mod refused_reason;
+mod relay;
 mod rules;
+mod session;
+mod thread;
 mod traffic;
 mod upload;
 
 pub use self::egress::{CallEgress, Egress};
 pub use self::names::{DEFAULT_PORT, GITHUB, HostList, HostName, HostPattern, HostRule, NameError, NameErrorKind};
+pub use self::refused_reason::RefusedReason;
 pub use self::rules::{ConnectTarget, ConnectTo, EgressRules, HostPort, RuleError, UpstreamProxy};
-pub use self::traffic::{CallTraffic, MAX_REFUSALS, Refused, RefusedReason, Used};
+pub use self::session::{CommandSockets, Release, Serving};
+pub use self::traffic::{CallTraffic, MAX_REFUSALS, Refused, Used};
 pub use self::upload::UploadMeter;
 
 /// What a command may reach.

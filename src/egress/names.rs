@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::traffic::RefusedReason;
+use super::refused_reason::RefusedReason;
 use crate::diagnostic::suggest_name;
 
 /// The port of a rule that names none.

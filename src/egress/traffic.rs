@@ -1,46 +1,12 @@
 //! What a call has reached, and what it was refused.
 
-use serde::{Deserialize, Serialize};
-
 use super::names::{HostName, HostRule};
+use super::refused_reason::RefusedReason;
 
 /// How many different refusals are kept a call. The last one counts the rest.
 pub const MAX_REFUSALS: usize = 100;
 /// How many different hosts are kept a call. The last one counts the rest.
 const MAX_USED: usize = 1_000;
-
-/// Why a connection or a lookup was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusedReason {
-    /// No rule has the name.
-    NotListed,
-    /// A rule has the name, but not with this port.
-    PortNotListed,
-    /// An address was used in place of a name, or the name leads only to addresses that are never allowed.
-    Address,
-    /// The TLS greeting names no server.
-    NoServerName,
-    /// The TLS greeting names another server than the one that was looked up.
-    WrongServerName,
-    /// A request has another Host than the one that was looked up, or none.
-    WrongHost,
-    /// Something else than TLS on its port.
-    NotTls,
-    /// Something else than HTTP on its port.
-    NotHttp,
-    /// The run has sent as much as it may.
-    UploadLimit,
-    /// The host is allowed, but it can't be resolved or doesn't answer, or there are too many connections.
-    Unreachable,
-}
-
-impl RefusedReason {
-    /// Whether a longer list would have allowed it.
-    pub fn is_about_list(self) -> bool {
-        matches!(self, Self::NotListed | Self::PortNotListed)
-    }
-}
 
 /// A refusal, and how often there was the same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +60,15 @@ impl CallTraffic {
             self.refused.push(Refused { host: host.to_owned(), port, reason, count: 1 });
         } else if let Some(last) = self.refused.last_mut() {
             last.count += 1;
+        }
+    }
+
+    /// Counts a refused lookup. The question for another kind of address is part of the same lookup.
+    pub(super) fn refuse_lookup(&mut self, host: &str, is_first_kind: bool) {
+        let is_same =
+            |known: &Refused| known.host == host && known.port.is_none() && known.reason == RefusedReason::NotListed;
+        if is_first_kind || !self.refused.iter().any(is_same) {
+            self.refuse(host, None, RefusedReason::NotListed);
         }
     }
 

@@ -19,11 +19,15 @@ mod command_watch_tests;
 mod hidden_paths;
 pub mod home;
 #[cfg(target_os = "linux")]
+pub mod host_access;
+#[cfg(target_os = "linux")]
 pub mod kill_guard;
 #[cfg(target_os = "linux")]
 pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
+#[cfg(target_os = "linux")]
+mod namespace_sockets;
 mod object_stage;
 mod policy;
 #[cfg(target_os = "linux")]

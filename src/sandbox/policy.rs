@@ -177,12 +177,22 @@ pub struct PreparedCommand {
     pub status_pipe: Option<PipeReader>,
     /// What bubblewrap hides, without which it can't start the command.
     pub hidden: HiddenPaths,
+    /// What must serve the command as soon as the process has been started.
+    #[cfg(target_os = "linux")]
+    pub hosts: Option<super::host_access::HostAccess>,
 }
 
 impl PreparedCommand {
     /// A command that starts without a launcher.
     pub(super) fn direct(command: Command) -> Self {
-        Self { command, is_supervised: false, status_pipe: None, hidden: HiddenPaths::default() }
+        Self {
+            command,
+            is_supervised: false,
+            status_pipe: None,
+            hidden: HiddenPaths::default(),
+            #[cfg(target_os = "linux")]
+            hosts: None,
+        }
     }
 }
 
