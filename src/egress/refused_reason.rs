@@ -1,5 +1,7 @@
 //! Why a command doesn't reach a host.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Why a connection or a lookup was refused.
@@ -26,6 +28,24 @@ pub enum RefusedReason {
     UploadLimit,
     /// The host is allowed, but it can't be resolved or doesn't answer, or there are too many connections.
     Unreachable,
+}
+
+impl fmt::Display for RefusedReason {
+    /// In words, for people and models.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotListed => "not in this job's list",
+            Self::PortNotListed => "not with this port in this job's list",
+            Self::Address => "an address that isn't allowed",
+            Self::NoServerName => "the TLS greeting names no server",
+            Self::WrongServerName => "the TLS greeting names another server",
+            Self::WrongHost => "a request names another host",
+            Self::NotTls => "not TLS",
+            Self::NotHttp => "not HTTP",
+            Self::UploadLimit => "the run may send no more",
+            Self::Unreachable => "it can't be reached",
+        })
+    }
 }
 
 impl RefusedReason {

@@ -51,6 +51,22 @@ impl CallTraffic {
         self.refused.is_empty() && self.used.is_empty()
     }
 
+    /// Adds what later traffic has refused, within the same bounds. What it has used is left out.
+    pub fn add_refused(&mut self, later: &Self) {
+        for refused in &later.refused {
+            let is_same = |known: &&mut Refused| {
+                known.host == refused.host && known.port == refused.port && known.reason == refused.reason
+            };
+            if let Some(known) = self.refused.iter_mut().find(is_same) {
+                known.count = known.count.saturating_add(refused.count);
+            } else if self.refused.len() < MAX_REFUSALS {
+                self.refused.push(refused.clone());
+            } else if let Some(last) = self.refused.last_mut() {
+                last.count = last.count.saturating_add(refused.count);
+            }
+        }
+    }
+
     /// Counts a refusal.
     pub(super) fn refuse(&mut self, host: &str, port: Option<u16>, reason: RefusedReason) {
         let is_same = |known: &&mut Refused| known.host == host && known.port == port && known.reason == reason;
