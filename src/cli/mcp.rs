@@ -12,6 +12,7 @@ use super::output_target::OutputTarget;
 use super::read_files::read_job;
 use super::sandbox_options::SandboxOptions;
 use crate::diagnostic::Severity;
+use crate::egress::{Egress, EgressRules, UploadMeter};
 use crate::error::Error;
 use crate::job::DEFAULT_SERVER_SECONDS;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
@@ -133,6 +134,8 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         has_commands: wanted.iter().any(|server| server.spec.is_program()),
         changes_files: false,
         network: job.hosts().network(declared),
+        has_hosts: false,
+        is_narrowed: false,
         git: declared.git,
         protect: texts(&declared.protect),
         allow_changes: texts(&declared.allow_changes),
@@ -152,6 +155,8 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     let specs = wanted.iter().map(|server| &server.spec);
     let confined = confinement.for_record(&RecordAccess::read_only(folder.path()), specs)?;
     let signals = Signals::catch()?;
+    // As in a run, each server has its own list.
+    let egress = Some(Egress::new(EgressRules::default(), UploadMeter::default()));
     let context = StartContext {
         confined: &confined,
         workspace: &workspace.to_string_lossy(),
@@ -159,6 +164,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         stop: &signals.stop,
         deadline: None,
         is_offline: false,
+        egress: egress.as_ref(),
     };
     let stopped = |error| signals.first().map_or(error, |signal| Error::StoppedAtStart { signal });
     start_runtime()?.block_on(async {

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
     AgentFinished, BeforeFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged,
-    NetworkRefused, NetworkUsed, NoResult, ProposedOutputs, ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
+    NetworkRefused, NetworkUsed, NoResult, ProposedOutputs, ResultsTruncated, Resumed, RunResult, RunStarted,
+    WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
 use crate::plan::Plan;

@@ -32,8 +32,8 @@ pub use self::run_result::{
 pub use self::run_use::{AgentUse, RunUse, Spend, request_cost};
 pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
-pub use crate::message::Usage;
 use crate::egress::RefusedReason;
+pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
 use crate::outputs::{Accepted, Proposal};
 use crate::plan::Plan;

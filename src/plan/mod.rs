@@ -238,6 +238,18 @@ impl Plan {
         self.networks().any(|network| network.hosts().is_some())
     }
 
+    /// Whether any commands of the run are kept to a list of hosts.
+    pub fn commands_have_hosts(&self) -> bool {
+        let of_agents = self.agents().filter_map(|agent| agent.network.as_ref());
+        std::iter::once(&self.network).chain(of_agents).any(|network| network.hosts().is_some())
+    }
+
+    /// Whether a subagent reaches less than the open network of the run.
+    pub fn is_narrowed(&self) -> bool {
+        let mut of_agents = self.agents().filter_map(|agent| agent.network.as_ref());
+        self.network == Network::Open && of_agents.any(|network| *network != Network::Open)
+    }
+
     /// Takes the network from commands, for a run without one.
     pub fn close_network(&mut self) {
         self.network = Network::None;

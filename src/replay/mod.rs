@@ -193,6 +193,7 @@ impl Replay {
             redactor: Arc::default(),
             environment: Arc::default(),
             sandbox: Arc::new(Sandbox::unused()),
+            egress: None,
             servers: None,
             files: None,
         };

@@ -155,13 +155,14 @@ impl<'a> StepView<'a> {
     fn of_refused_host(event: &NetworkRefused) -> Self {
         let NetworkRefused { call, host, port, reason, count } = event;
         let times = if *count == 1 { String::new() } else { format!(", {count} times") };
-        Self::failure("network_refused", format!("No access to {}", event.target()), format!("{reason}{times}")).with_facts([
-            ("call", json!(call)),
-            ("host", json!(host)),
-            ("port", json!(port)),
-            ("reason", json!(reason)),
-            ("count", json!(count)),
-        ])
+        Self::failure("network_refused", format!("No access to {}", event.target()), format!("{reason}{times}"))
+            .with_facts([
+                ("call", json!(call)),
+                ("host", json!(host)),
+                ("port", json!(port)),
+                ("reason", json!(reason)),
+                ("count", json!(count)),
+            ])
     }
 
     /// A step before the agent.
