@@ -163,11 +163,11 @@ fn server_name(hello: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A greeting with these names, in records of at most `most` bytes.
-    pub(in crate::egress) fn hello(names: &[&str], most: usize) -> Vec<u8> {
+    pub(crate) fn hello(names: &[&str], most: usize) -> Vec<u8> {
         let sized = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
         let mut extensions = Vec::new();
         extensions.extend([0x00, 0x2b, 0x00, 0x03, 0x02, 0x03, 0x04]);

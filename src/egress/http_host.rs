@@ -14,7 +14,7 @@ use super::connector::connect;
 use super::egress::CallEgress;
 use super::names::HostName;
 use super::refused_reason::RefusedReason;
-use super::relay::{both, pass_down, pass_up, relay};
+use super::relay::{both, pass_down, relay};
 
 /// How long a head can be.
 const MAX_HEAD: usize = 64 << 10;
@@ -69,11 +69,11 @@ pub(super) async fn serve(
     };
     let head = match head {
         Ok(head) => head,
-        Err(reason) => return Err(refuse(client, host, reason).await),
+        Err(reason) => return Err(refuse(client, host.as_str(), reason).await),
     };
     let mut server = match connect(call.egress(), host, port).await {
         Ok(server) => server,
-        Err(reason) => return Err(refuse(client, host, reason).await),
+        Err(reason) => return Err(refuse(client, host.as_str(), reason).await),
     };
     let account = Account::open(call, host, port);
     if head.is_websocket && head.body == Body::Length(0) {
@@ -121,7 +121,7 @@ pub(super) async fn pass_one(
 }
 
 /// Tells the client why. Returns the reason.
-pub(super) async fn refuse(client: &mut TcpStream, host: &HostName, reason: RefusedReason) -> RefusedReason {
+pub(super) async fn refuse(client: &mut TcpStream, host: &str, reason: RefusedReason) -> RefusedReason {
     let (status, what) = match reason {
         RefusedReason::WrongHost => ("403 Forbidden", "the request is for another host"),
         RefusedReason::NotHttp => ("400 Bad Request", "this isn't plain HTTP/1.1 as this job's network reads it"),

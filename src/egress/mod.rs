@@ -6,13 +6,14 @@
 
 mod account;
 pub mod addresses;
-mod client_hello;
+pub(crate) mod client_hello;
 mod connector;
 mod dns;
 #[allow(clippy::module_inception, reason = "the type that the folder is named after")]
 mod egress;
 mod http_host;
 pub mod names;
+mod proxy;
 mod refused_reason;
 mod relay;
 mod rules;
@@ -23,6 +24,7 @@ mod upload;
 
 pub use self::egress::{CallEgress, Egress};
 pub use self::names::{DEFAULT_PORT, GITHUB, HostList, HostName, HostPattern, HostRule, NameError, NameErrorKind};
+pub use self::proxy::{ProxyDoor, ProxyListener, ProxyUsers};
 pub use self::refused_reason::RefusedReason;
 pub use self::rules::{ConnectTarget, ConnectTo, EgressRules, HostPort, RuleError, UpstreamProxy};
 pub use self::session::{CommandSockets, Release, Serving};

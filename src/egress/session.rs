@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, TcpListener as StdListener, UdpSocket as StdSocket};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::SemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -35,7 +36,7 @@ const HTTP_PORT: u16 = 80;
 #[derive(Debug)]
 pub struct CommandSockets {
     /// Where it looks up names.
-    pub dns: StdSocket,
+    pub dns: Option<StdSocket>,
     /// Where its connections arrive, for each port of its list.
     pub listeners: Vec<(u16, StdListener)>,
     /// What starts the command, when it is served; called once.
@@ -44,6 +45,13 @@ pub struct CommandSockets {
 
 /// Starts a command that waits.
 pub struct Release(pub Box<dyn FnOnce() -> io::Result<()> + Send>);
+
+impl Release {
+    /// Nothing waits.
+    fn nothing() -> Self {
+        Self(Box::new(|| Ok(())))
+    }
+}
 
 impl std::fmt::Debug for Release {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,6 +91,19 @@ impl Serving {
     }
 }
 
+/// What is done with a connection that has arrived on a port.
+type Handler = Arc<dyn Fn(Arrival) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// A connection that a command has made.
+pub(super) struct Arrival {
+    pub(super) call: CallEgress,
+    pub(super) stream: TcpStream,
+    /// The port that it was made to.
+    pub(super) port: u16,
+    /// The command has ended.
+    pub(super) ended: CancellationToken,
+}
+
 impl CallEgress {
     /// Serves a command as soon as its sockets have been made, on a thread of its own. They are made there, too.
     ///
@@ -92,14 +113,35 @@ impl CallEgress {
         &self,
         sockets: impl Future<Output = io::Result<CommandSockets>> + Send + 'static,
     ) -> io::Result<Serving> {
+        let stand_ins = Arc::new(StandIns::default());
+        let names = Arc::clone(&stand_ins);
+        let handler: Handler = Arc::new(move |arrival| Box::pin(serve_stand_in(arrival, Arc::clone(&names))));
+        self.start(async move { Ok((sockets.await?, Some(stand_ins))) }, handler)
+    }
+
+    /// Serves a listener whose connections `handler` understands.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn serve_listener(&self, listener: StdListener, handler: Handler) -> io::Result<Serving> {
+        let port = listener.local_addr()?.port();
+        let sockets = CommandSockets { dns: None, listeners: vec![(port, listener)], release: Release::nothing() };
+        self.start(async { Ok((sockets, None)) }, handler)
+    }
+
+    fn start(
+        &self,
+        sockets: impl Future<Output = io::Result<(CommandSockets, Option<Arc<StandIns>>)>> + Send + 'static,
+        handler: Handler,
+    ) -> io::Result<Serving> {
         let handle = self.egress().shared.thread.handle()?;
         let (cut, ended) = (CancellationToken::new(), CancellationToken::new());
         let session = Session {
             call: self.clone(),
-            stand_ins: Arc::default(),
             cut: cut.clone(),
             ended: ended.clone(),
             connections: TaskTracker::new(),
+            handler,
         };
         let task = handle.spawn(async move {
             let cut = session.cut.clone();
@@ -110,37 +152,42 @@ impl CallEgress {
 }
 
 /// One command.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Session {
     call: CallEgress,
-    stand_ins: Arc<StandIns>,
     cut: CancellationToken,
     ended: CancellationToken,
     connections: TaskTracker,
+    handler: Handler,
 }
 
 impl Session {
-    async fn run(self, sockets: impl Future<Output = io::Result<CommandSockets>>) -> io::Result<()> {
+    async fn run(
+        self,
+        sockets: impl Future<Output = io::Result<(CommandSockets, Option<Arc<StandIns>>)>>,
+    ) -> io::Result<()> {
         // A command that can't be started has no sockets.
         let Some(sockets) = self.ended.run_until_cancelled(sockets).await else { return Ok(()) };
-        let CommandSockets { dns, listeners, release } = sockets?;
-        dns.set_nonblocking(true)?;
-        let dns = dns::serve(UdpSocket::from_std(dns)?, self.call.clone(), Arc::clone(&self.stand_ins));
-        let cut = self.cut.clone();
-        let dns = tokio::spawn(async move { cut.run_until_cancelled(dns).await });
-        let mut accepting = Vec::new();
+        let (CommandSockets { dns, listeners, release }, stand_ins) = sockets?;
+        let mut serving = Vec::new();
+        if let (Some(dns), Some(stand_ins)) = (dns, stand_ins) {
+            dns.set_nonblocking(true)?;
+            let dns = dns::serve(UdpSocket::from_std(dns)?, self.call.clone(), stand_ins);
+            let (cut, ended) = (self.cut.clone(), self.ended.clone());
+            let dns = async move { cut.run_until_cancelled(ended.run_until_cancelled(dns)).await.flatten() };
+            serving.push(tokio::spawn(dns));
+        }
         for (port, listener) in listeners {
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
             let (session, cut) = (self.clone(), self.cut.clone());
             let accept = async move { cut.run_until_cancelled(session.accept(listener, port)).await };
-            accepting.push(tokio::spawn(accept));
+            serving.push(tokio::spawn(accept));
         }
         (release.0)()?;
         self.ended.cancelled().await;
-        dns.abort();
-        for accept in accepting {
-            let _ = accept.await;
+        for task in serving {
+            let _ = task.await;
         }
         self.connections.close();
         let _ = tokio::time::timeout(MAX_REST, self.connections.wait()).await;
@@ -155,39 +202,55 @@ impl Session {
                 () = self.ended.cancelled() => break,
             };
             match accepted {
-                Ok(stream) => self.start(stream, port),
+                Ok(stream) => self.handle(stream, port),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
-        while let Ok(stream) = rustix::net::accept(listener.as_fd()) {
-            let stream = std::net::TcpStream::from(stream);
+        let Ok(listener) = listener.into_std() else { return };
+        while let Ok((stream, _)) = listener.accept() {
             match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-                Ok(stream) => self.start(stream, port),
+                Ok(stream) => self.handle(stream, port),
                 Err(_) => return,
             }
         }
     }
 
-    fn start(&self, stream: TcpStream, port: u16) {
-        let session = self.clone();
-        self.connections.spawn(async move {
-            let cut = session.cut.clone();
-            cut.run_until_cancelled(session.connection(stream, port)).await;
-        });
+    fn handle(&self, stream: TcpStream, port: u16) {
+        let arrival = Arrival { call: self.call.clone(), stream, port, ended: self.ended.clone() };
+        let (handled, cut) = ((self.handler)(arrival), self.cut.clone());
+        self.connections.spawn(async move { cut.run_until_cancelled(handled).await });
     }
+}
 
-    /// One connection from its begin to its end.
-    async fn connection(&self, stream: TcpStream, port: u16) {
-        let Ok(local) = stream.local_addr() else { return };
-        let host = match local.ip() {
-            IpAddr::V4(address) => self.stand_ins.name(address),
-            IpAddr::V6(_) => None,
-        };
-        match host {
-            Some(host) => serve_named(&self.call, (&host, port), stream, Vec::new(), &self.ended).await,
-            None => self.call.refuse(&local.ip().to_string(), Some(port), RefusedReason::Address),
-        }
+/// Serves a connection to an address that stands for a name.
+async fn serve_stand_in(arrival: Arrival, stand_ins: Arc<StandIns>) {
+    let Arrival { call, stream, port, ended } = arrival;
+    let Ok(local) = stream.local_addr() else { return };
+    let host = match local.ip() {
+        IpAddr::V4(address) => stand_ins.name(address),
+        IpAddr::V6(_) => None,
+    };
+    match host {
+        Some(host) => serve_named(&call, (&host, port), stream, Vec::new(), &ended).await,
+        None => call.refuse(&local.ip().to_string(), Some(port), RefusedReason::Address),
     }
+}
+
+/// Waits until there may be another connection.
+///
+/// # Errors
+/// There are too many, or the run has sent as much as it may.
+pub(super) async fn acquire_slot(call: &CallEgress) -> Result<SemaphorePermit<'_>, RefusedReason> {
+    let shared = &call.egress().shared;
+    if shared.upload.reached().is_cancelled() {
+        return Err(RefusedReason::UploadLimit);
+    }
+    if let Ok(slot) = shared.slots.try_acquire() {
+        return Ok(slot);
+    }
+    let _waiting = shared.waiting.try_acquire().map_err(|_| RefusedReason::Unreachable)?;
+    let slot = tokio::time::timeout(MAX_WAIT, shared.slots.acquire()).await;
+    slot.ok().and_then(Result::ok).ok_or(RefusedReason::Unreachable)
 }
 
 /// Serves a connection to a name: checks it, and passes it on. What is refused is counted.
@@ -213,18 +276,7 @@ async fn pass(
     ended: &CancellationToken,
 ) -> Result<(), RefusedReason> {
     call.list().allows(host, port)?;
-    if call.egress().upload().reached().is_cancelled() {
-        return Err(RefusedReason::UploadLimit);
-    }
-    let shared = &call.egress().shared;
-    let _slot = match shared.slots.try_acquire() {
-        Ok(slot) => slot,
-        Err(_) => {
-            let _waiting = shared.waiting.try_acquire().map_err(|_| RefusedReason::Unreachable)?;
-            let slot = tokio::time::timeout(MAX_WAIT, shared.slots.acquire()).await;
-            slot.ok().and_then(Result::ok).ok_or(RefusedReason::Unreachable)?
-        }
-    };
+    let _slot = acquire_slot(call).await?;
     if port == HTTP_PORT {
         return http_host::serve(call, (host, port), client, read_ahead, ended).await;
     }

@@ -83,7 +83,7 @@ impl CallTraffic {
     pub(super) fn refuse_lookup(&mut self, host: &str, is_first_kind: bool) {
         let is_same =
             |known: &Refused| known.host == host && known.port.is_none() && known.reason == RefusedReason::NotListed;
-        if is_first_kind || !self.refused.iter().any(is_same) {
+        if is_first_kind || self.refused.len() < MAX_REFUSALS && !self.refused.iter().any(is_same) {
             self.refuse(host, None, RefusedReason::NotListed);
         }
     }

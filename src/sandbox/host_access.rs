@@ -49,7 +49,7 @@ impl HostAccess {
                 }
             };
             let release = Release(Box::new(move || start.write_all(b"x")));
-            Ok(CommandSockets { dns, listeners, release })
+            Ok(CommandSockets { dns: Some(dns), listeners, release })
         })
     }
 }

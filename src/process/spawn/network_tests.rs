@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::egress::client_hello::tests::hello;
 use crate::egress::{
     CallTraffic, Egress, EgressRules, HostRule, NetworkAccess, Refused, RefusedReason, UploadMeter, Used,
 };
@@ -183,4 +184,170 @@ async fn everything_else_is_refused_and_counted() {
         ]
     );
     assert_eq!(traffic.used.len(), 1);
+}
+
+/// Bytes as the format of printf in a shell.
+fn as_format(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn on_443_only_tls_for_the_name_passes() {
+    let Some(lab) = Lab::new() else { return };
+    let server = Server::echo();
+    let egress = egress(&["a.test", "b.test"], &[(":", &server)]);
+    let good = hello(&["A.test"], 20);
+    for (bytes, reason) in [
+        (hello(&["b.test"], 500), RefusedReason::WrongServerName),
+        (hello(&[], 500), RefusedReason::NoServerName),
+        (b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n".to_vec(), RefusedReason::NotTls),
+        (b"SSH-2.0-x\r\n".to_vec(), RefusedReason::NotTls),
+        (good[..40].to_vec(), RefusedReason::NotTls),
+    ] {
+        let script = format!("exec 3<>/dev/tcp/a.test/443; printf '{}' >&3", as_format(&bytes));
+        let (_, _, traffic) = lab.run(&egress, &script).await;
+        assert_eq!((traffic.refused, traffic.used), (vec![refusal("a.test", 443, reason)], vec![]));
+    }
+    assert!(server.received_nothing());
+    // In pieces of one byte, and what follows passes as it is.
+    let script = format!(
+        "exec 3<>/dev/tcp/a.test/443; s='{}'; for ((i = 0; i < ${{#s}}; i += 4)); do printf \"${{s:i:4}}\" >&3; done; \
+         echo more >&3",
+        as_format(&good)
+    );
+    let (output, _, traffic) = lab.run(&egress, &script).await;
+    assert_eq!((output.as_str(), used(&traffic)[0].3), ("", good.len() as u64 + 5));
+    let received = server.received.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(received, [&good[..], b"more\n"].concat());
+}
+
+#[tokio::test]
+async fn on_80_every_request_of_a_connection_must_be_for_the_name() {
+    let Some(lab) = Lab::new() else { return };
+    let answer = |asked: &[u8]| match asked.ends_with(b"\r\n\r\n") {
+        true => b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_vec(),
+        false => Vec::new(),
+    };
+    let server = Server::start(answer);
+    let egress = egress(&["a.test:80", "b.test:80"], &[(":", &server)]);
+    let script = r#"exec 3<>/dev/tcp/a.test/80
+        ask() { printf "$1" >&3; }
+        ask 'POST /1 HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabcGET /2 HTTP/1.1\r\nHost: a.test\r\n\r\n'
+        while read -r -t 5 line <&3; do echo $line; [ $line == ok ] && break; done 2> /dev/null
+        ask 'GET /3 HTTP/1.1\r\nHost: b.test\r\n\r\n'; cat <&3; echo end"#;
+    let (output, _, traffic) = lab.run(&egress, script).await;
+    assert!(output.contains("200 OK") && output.ends_with("end"), "{output}");
+    assert_eq!(traffic.refused, [refusal("a.test", 80, RefusedReason::WrongHost)]);
+    let received = server.received();
+    assert!(received.contains("abcGET /2") && !received.contains("/3"), "{received}");
+    // A first request gets an answer that says why.
+    let script = r"exec 3<>/dev/tcp/a.test/80; printf 'GET / HTTP/1.1\r\nHost: b.test\r\n\r\n' >&3; cat <&3";
+    let (output, ..) = lab.run(&egress, script).await;
+    assert!(output.starts_with("HTTP/1.1 403 Forbidden") && output.contains("for another host"), "{output}");
+    assert!(server.received_nothing());
+}
+
+#[tokio::test]
+async fn an_upgrade_is_relayed_only_if_the_host_agrees() {
+    let Some(lab) = Lab::new() else { return };
+    let answer = |asked: &[u8]| match asked.starts_with(b"GET /agree") {
+        true => b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n".to_vec(),
+        false if asked.starts_with(b"GET") => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        false => asked.to_vec(),
+    };
+    let server = Server::start(answer);
+    let egress = egress(&["a.test:80"], &[(":", &server)]);
+    let ask = |path: &str| {
+        format!(
+            "exec 3<>/dev/tcp/a.test/80; printf 'GET {path} HTTP/1.1\\r\\nHost: a.test\\r\\nUpgrade: websocket\\r\\n\\r\\n' >&3
+            while read -r line <&3; do echo \"$line\"; [ \"$line\" == $'\\r' ] && break; done
+            echo '\u{1} frame' >&3; read -r -t 5 line <&3; echo \"$line\""
+        )
+    };
+    let (output, _, traffic) = lab.run(&egress, &ask("/agree")).await;
+    assert!(output.contains("101") && output.contains("frame") && traffic.refused.is_empty(), "{output}");
+    let (output, _, traffic) = lab.run(&egress, &ask("/disagree")).await;
+    assert!(output.contains("200 OK") && !output.contains("frame"), "{output}");
+    assert_eq!(traffic.refused, [refusal("a.test", 80, RefusedReason::NotHttp)]);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_others() {
+    let Some(lab) = Lab::new() else { return };
+    let server = Server::echo();
+    let egress = egress(&["a.test:9000"], &[(":", &server)]);
+    let script =
+        "ulimit -n 1000; declare -a all; for ((i = 0; i < 300; i++)); do exec {fd}<>/dev/tcp/a.test/9000 || exit 1
+        all+=($fd); echo $i >&$fd; done
+        n=0; for fd in ${all[@]:0:256}; do read -r -t 10 x <&$fd && ((n++)); done; echo $n
+        read -r -t 0.2 x <&${all[256]} || echo waits
+        for fd in ${all[@]:0:256}; do exec {fd}>&-; done
+        n=0; for fd in ${all[@]:256}; do read -r -t 10 x <&$fd && ((n++)); done; echo $n";
+    let (output, _, traffic) = lab.run(&egress, script).await;
+    assert_eq!(output, "256\nwaits\n44");
+    assert_eq!((used(&traffic)[0].2, traffic.refused), (300, vec![]));
+}
+
+#[tokio::test]
+async fn what_a_run_sends_is_limited() {
+    let Some(lab) = Lab::new() else { return };
+    let server = Server::start(|_| Vec::new());
+    let meter = UploadMeter::new(Some(100_000), 0);
+    let egress = limited(&["a.test:9000"], &[(":", &server)], meter.clone());
+    let script = "head -c 60000 /dev/zero > /dev/tcp/a.test/9000; head -c 200000 /dev/zero > /dev/tcp/a.test/9000; \
+                  echo x > /dev/tcp/a.test/9000";
+    let (_, _, traffic) = lab.run(&egress, script).await;
+    assert!(meter.reached().is_cancelled() && meter.sent() <= 100_000);
+    assert_eq!(traffic.refused[0].reason, RefusedReason::UploadLimit);
+    assert_eq!(server.received().len(), 60_000);
+    assert!(server.received().len() <= 40_000);
+    assert!(server.received_nothing());
+}
+
+#[tokio::test]
+async fn many_refusals_are_few_lines_that_count_them_all() {
+    let Some(lab) = Lab::new() else { return };
+    let egress = egress(&["a.test:9000"], &[]);
+    let script = "for ((i = 0; i < 1000; i++)); do : <>/dev/tcp/h$i.test/9000; done 2> /dev/null; echo end";
+    let begin = Instant::now();
+    let (output, _, traffic) = lab.run(&egress, script).await;
+    println!("1,000 lookups: {:?}", begin.elapsed());
+    assert_eq!((output.as_str(), traffic.refused.len()), ("end", crate::egress::MAX_REFUSALS));
+    assert_eq!(traffic.refused.iter().map(|refused| refused.count).sum::<u64>(), 1000);
+}
+
+#[tokio::test]
+async fn the_connections_of_an_abandoned_command_are_cut() {
+    let Some(lab) = Lab::new() else { return };
+    let server = Server::echo();
+    let egress = egress(&["a.test:9000"], &[(":", &server)]);
+    let script = "exec 3<>/dev/tcp/a.test/9000; echo hello >&3; read -r x <&3; echo $x > done; sleep 30";
+    {
+        let run = lab.run(&egress, script);
+        tokio::pin!(run);
+        let begin = Instant::now();
+        while !lab.folder.path().join("done").exists() {
+            assert!(begin.elapsed() < PATIENCE);
+            let _ = tokio::time::timeout(Duration::from_millis(10), &mut run).await;
+        }
+    }
+    assert_eq!(server.received(), "hello\n");
+}
+
+#[tokio::test]
+async fn the_resolver_and_the_variables_say_nothing_about_the_machine() {
+    let Some(lab) = Lab::new() else { return };
+    let egress = egress(&["a.test:9000"], &[]);
+    let script = "grep -v '^#' /etc/resolv.conf; grep -c . /etc/hosts; grep -c 127.13.255.254 /proc/net/fib_trie; \
+                  (: > /etc/hosts) 2> /dev/null || echo read-only; \
+                  exec 3<>/dev/tcp/localhost/9000 || echo none";
+    let (output, _, traffic) = lab.run(&egress, script).await;
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[..2], ["nameserver 127.0.0.1", "options timeout:2 attempts:2"]);
+    assert!(lines.contains(&"read-only"), "{output}");
+    assert_eq!(traffic.refused, [refusal("127.0.0.1", 9000, RefusedReason::Address)]);
+    // Without a list, nothing is reached, and nothing is missing that a command waits for.
+    let nothing = Egress::new(EgressRules::default(), UploadMeter::default());
+    let (output, ..) = lab.run(&nothing, "(: <>/dev/tcp/a.test/9000) 2> /dev/null || echo refused").await;
+    assert_eq!(output, "refused");
 }
