@@ -54,7 +54,7 @@ pub(super) struct ResumeArgs {
     trust_record: bool,
     /// Replace a limit of the run; may be repeated
     ///
-    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
+    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, upload, parallel_subagents, max_turns (the parent's)
     /// and SUBAGENT.max_turns. A run that ended at a limit can be resumed with a higher one.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     limit: Vec<String>,
