@@ -17,7 +17,7 @@ use std::time::Instant;
 use rustix::fs::MemfdFlags;
 
 use super::call_id::{CALL_ID_VARIABLE, call_prefix};
-use super::host_access::HostAccess;
+use super::host_access::{HostAccess, WaitingCommand};
 use super::kill_guard::KillGuard;
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
@@ -304,7 +304,7 @@ impl Bubblewrap {
             Some(egress) => {
                 let (reader, start) = io::pipe()?;
                 pass_fd(&mut command, "--block-fd", reader.into());
-                Some(HostAccess::new(egress, status_pipe.try_clone()?, start))
+                Some(HostAccess::Namespace(WaitingCommand::new(egress, status_pipe.try_clone()?, start)))
             }
             None => None,
         };

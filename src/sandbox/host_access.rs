@@ -1,5 +1,5 @@
-//! Lets a command in its own network namespace reach the hosts of its list. Bubblewrap waits before it starts the command, until
-//! there are sockets in the namespace and somebody serves them.
+//! Lets a command reach the hosts of its list. In a network namespace of its own, bubblewrap waits before it starts the command,
+//! until there are sockets in the namespace and somebody serves them. Without one, there is a proxy.
 
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::OwnedFd;
@@ -10,14 +10,23 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
 use super::namespace_sockets;
-use crate::egress::{CallEgress, CommandSockets, Release, Serving};
+use crate::egress::{CallEgress, CommandSockets, ProxyListener, Release, Serving};
 
 /// How long bubblewrap's first report can be.
 const MAX_REPORT: usize = 4 << 10;
 
 /// A command that isn't served yet.
 #[derive(Debug)]
-pub struct HostAccess {
+pub enum HostAccess {
+    /// In its own namespace.
+    Namespace(WaitingCommand),
+    /// Through a proxy.
+    Proxy(ProxyListener),
+}
+
+/// A command whose bubblewrap waits.
+#[derive(Debug)]
+pub struct WaitingCommand {
     call: CallEgress,
     /// Where bubblewrap reports the process that waits.
     report: PipeReader,
@@ -26,15 +35,24 @@ pub struct HostAccess {
 }
 
 impl HostAccess {
-    pub(super) fn new(call: &CallEgress, report: PipeReader, start: PipeWriter) -> Self {
-        Self { call: call.clone(), report, start }
-    }
-
-    /// Serves the command, whose bubblewrap has just been started, and lets it start then. This doesn't wait for either.
+    /// Serves the command, whose process has just been started. This doesn't wait for it.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn serve(self) -> io::Result<Serving> {
+        match self {
+            Self::Namespace(waiting) => waiting.serve(),
+            Self::Proxy(proxy) => proxy.serve(),
+        }
+    }
+}
+
+impl WaitingCommand {
+    pub(super) fn new(call: &CallEgress, report: PipeReader, start: PipeWriter) -> Self {
+        Self { call: call.clone(), report, start }
+    }
+
+    fn serve(self) -> io::Result<Serving> {
         let Self { call, report, mut start } = self;
         let ports: Vec<u16> = call.list().ports().into_iter().collect();
         call.serve(async move {

@@ -10,8 +10,6 @@ mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod call_id;
-#[cfg(target_os = "linux")]
-mod chmod_broker;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod command_watch_tests;
@@ -44,6 +42,8 @@ mod seatbelt;
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
+#[cfg(target_os = "linux")]
+mod syscall_broker;
 mod tamper_error;
 pub mod tamper_guard;
 mod tamper_watch;
@@ -312,7 +312,7 @@ impl Sandbox {
                 let mut command = direct();
                 command.env("HOME", scratch.home());
                 let mut prepared = self.supervised(command);
-                landlock.confine(&mut prepared.command, read_only);
+                prepared.hosts = landlock.confine(&mut prepared.command, read_only, egress)?;
                 Ok(prepared)
             }
             #[cfg(target_os = "linux")]

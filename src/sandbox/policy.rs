@@ -94,8 +94,7 @@ impl Tier {
     /// Why they can't, as a sentence without a full stop that follows "`network: { allow: [...] }` can't be kept to here: ".
     pub fn supports_hosts(self) -> Result<(), &'static str> {
         match self {
-            Self::Unused | Self::Bubblewrap => Ok(()),
-            Self::Landlock => Err("landlock alone can't keep commands to a list of hosts yet, install bubblewrap"),
+            Self::Unused | Self::Bubblewrap | Self::Landlock => Ok(()),
             Self::Seatbelt => Err("on macOS, commands can't be kept to a list of hosts yet"),
             Self::Off => Err("without a sandbox, nothing keeps commands to a list of hosts"),
         }
