@@ -36,6 +36,7 @@ pub mod template;
 pub mod json_schema;
 pub mod redaction;
 pub mod outputs;
+pub mod egress;
 pub mod job;
 pub mod models;
 pub mod pricing;

@@ -244,13 +244,18 @@ impl Steps<'_, '_> {
         };
         let folder = (FILES_VARIABLE.to_owned(), files.path().to_string_lossy().into_owned());
         let environment = run.step_environment(step.once).with_variables([folder]);
-        let script = Script { run: &step.run, timeout_ms: step.timeout_ms, environment: &environment, sandbox };
+        let title = format!("step {}", step.name);
+        let (run_text, timeout_ms) = (&step.run, step.timeout_ms);
+        let script = Script { title: &title, run: run_text, timeout_ms, environment: &environment, sandbox };
         let redactor = &run.deps.tools.redactor;
         let mut shown = CommandOutput::new(redactor, MAX_OUTPUT_CHARS);
         let mut stdout = RawOutput::new(MAX_STEP_BYTES);
-        let ScriptEnd { exit_code, reason, failure } =
+        let ScriptEnd { exit_code, reason, refused, failure } =
             script.run(run, Streams { shown: &mut shown, stdout: Some(&mut stdout) }).await?;
-        let stderr = shown.finish();
+        let mut stderr = shown.finish();
+        if let Some(hit) = run.upload_reached() {
+            return Err(RunAbort::new(Outcome::BudgetExceeded, hit.message));
+        }
         let value = match (exit_code, reason) {
             _ if stdout.is_too_long => Err(format!("it printed more than {} MiB", MAX_STEP_BYTES >> 20)),
             (Some(0), None) => value_of(step, stdout.bytes).await,
@@ -260,6 +265,10 @@ impl Steps<'_, '_> {
                 Err(if last.is_empty() { why } else { format!("{why}: {}", truncate::ellipsize(last, MAX_LINE_CHARS)) })
             }
         };
+        if let Some(refused) = refused {
+            stderr.push_str(if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" });
+            stderr.push_str(&refused);
+        }
         let value = value.and_then(|value| files.keep().map(|()| value));
         let (value, warning, error) = match value {
             Ok((value, warning)) => (redactor.redact_json(value), warning, None),

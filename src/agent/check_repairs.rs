@@ -115,6 +115,15 @@ impl Agent<'_> {
                 failed.push(finished);
             }
         }
+        let hit =
+            self.cursor.next_run_limit().or_else(|| self.run.upload_reached().filter(|_| !self.cursor.is_replay()));
+        if let Some(hit) = hit {
+            if !reply.blocks.is_empty() {
+                self.context.append_reply(reply);
+            }
+            self.limit.get_or_insert(hit);
+            return Ok(None);
+        }
         if failed.is_empty() {
             return Ok(Some(Outcome::Completed));
         }
@@ -170,6 +179,7 @@ impl Agent<'_> {
         let started = RunningInstant::now();
         let tools = &self.run.deps.tools;
         let script = Script {
+            title: &format!("check {}", check.name),
             run: &check.run,
             timeout_ms: check.timeout_ms,
             environment: &self.run.check_environment,
@@ -177,13 +187,17 @@ impl Agent<'_> {
         };
         let mut output = CommandOutput::new(&tools.redactor, MAX_OUTPUT_CHARS);
         let streams = Streams { shown: &mut output, stdout: None };
-        let ScriptEnd { exit_code, reason, failure } = script.run(self.run, streams).await?;
+        let ScriptEnd { exit_code, reason, refused, failure } = script.run(self.run, streams).await?;
         let mut output = output.finish();
         if let Some(reason) = reason {
             if !output.is_empty() && !output.ends_with('\n') {
                 output.push('\n');
             }
             output.push_str(&tools.redactor.redact(&reason));
+        }
+        if let Some(refused) = refused {
+            output.push_str(if output.is_empty() || output.ends_with('\n') { "" } else { "\n" });
+            output.push_str(&refused);
         }
         let finished = CheckFinished {
             name: check.name.clone(),

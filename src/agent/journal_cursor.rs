@@ -132,6 +132,8 @@ impl JournalCursor {
             | Event::WorkspaceChanged(_)
             | Event::OutputsProposed(_)
             | Event::StateSet(_)
+            | Event::NetworkUsed(_)
+            | Event::NetworkRefused(_)
             | Event::RunFinished(_) => false,
             // The run ended then, and the agent continues from there.
             Event::AgentFinished(end) => !end.outcome.was_cut_off(),

@@ -21,6 +21,7 @@ mod step_deps;
 mod step_files;
 mod stuck_detector;
 mod text_calls;
+mod network;
 mod tool_calls;
 
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
 pub use self::journal_cursor::{JournalCursor, ReplayRules};
 pub use self::message_store::MessageFile;
+pub use self::network::{NetworkDeps, UPLOAD_KEY};
 pub use self::own_workspaces::{ConfineCopy, ConfinedCopy, OwnWorkspaces};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ToolDeps;
 use crate::apply::{ContentChange, MergeSession, TargetFiles, overwrite};
+use crate::egress::NetworkAccess;
 use crate::event::{Change, MergedChanges};
 use crate::git::GitProgram;
 use crate::isolation::{Isolation, IsolationError, Snapshot, WORKSPACES_FOLDER};
@@ -52,7 +53,7 @@ pub struct ConfinedCopy {
 ///
 /// # Errors
 /// Why it can't, in a sentence.
-pub type ConfineCopy = dyn Fn(&Path) -> Result<ConfinedCopy, String> + Send + Sync;
+pub type ConfineCopy = dyn Fn(&Path, NetworkAccess) -> Result<ConfinedCopy, String> + Send + Sync;
 
 /// The copies of one run's workspace.
 pub struct OwnWorkspaces {
@@ -148,11 +149,11 @@ impl OwnWorkspaces {
     ///
     /// # Errors
     /// Why the copy can't be used, in a sentence.
-    pub(super) fn tools(&self, id: &str, shared: &ToolDeps) -> Result<ToolDeps, String> {
+    pub(super) fn tools(&self, id: &str, network: NetworkAccess, shared: &ToolDeps) -> Result<ToolDeps, String> {
         let missing = || format!("the copy of the workspace for {id} is gone");
         let folder = self.snapshot(id).ok_or_else(missing)?.workspace_in(&self.copy(id));
         let folder = self.out.subfolder(&folder).map_err(|error| format!("{}: {error}", missing()))?;
-        let ConfinedCopy { sandbox, protected } = (self.confine)(folder.path())?;
+        let ConfinedCopy { sandbox, protected } = (self.confine)(folder.path(), network)?;
         let workspace = Workspace::in_folder(&folder, protected.paths, Vec::new())
             .map_err(|error| format!("the copy of the workspace for {id} can't be opened: {error}"))?
             .with_unprotected(&protected.allowed_changes.unprotected)
@@ -319,7 +320,7 @@ mod tests {
         }
         fs::write(workspace.join("f"), "x\n1\n1\n1\n").unwrap();
         let opened = Arc::new(Workspace::open(&workspace, Vec::new(), Vec::new()).unwrap());
-        let confine: Arc<ConfineCopy> = Arc::new(|_| Err("unused".to_owned()));
+        let confine: Arc<ConfineCopy> = Arc::new(|_, _| Err("unused".to_owned()));
         let copies = OwnWorkspaces::new(&out, &out.join("run"), opened, None, confine).unwrap();
         (folder, workspace, copies)
     }

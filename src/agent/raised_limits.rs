@@ -12,7 +12,7 @@ pub(super) const MAX_TURNS: &str = "max_turns";
 /// The name of a map's limits, which are no limit of a run.
 const MAP: &str = "map";
 /// The limits of the whole run after which an agent sends a final request.
-const RUN_LIMITS: [&str; 5] = ["cost_usd", "tokens", "tool_calls", "subagents", MAP];
+const RUN_LIMITS: [&str; 6] = ["cost_usd", "tokens", "tool_calls", "subagents", "upload", MAP];
 
 /// The limits that `--limit` raises.
 #[derive(Debug, Clone, Default)]
@@ -155,7 +155,7 @@ impl JournalSplit {
 /// Whether a step belongs to the calls of a reply. The agent's own end does not.
 pub(super) fn is_call_event(entry: &JournalEntry) -> bool {
     match &entry.event {
-        Event::CallStarted(_) | Event::CallFinished(_) => true,
+        Event::CallStarted(_) | Event::CallFinished(_) | Event::NetworkUsed(_) | Event::NetworkRefused(_) => true,
         Event::AgentFinished(end) => end.id != entry.agent,
         _ => false,
     }

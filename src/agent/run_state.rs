@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
 use super::message_store::MessageFile;
+use super::network::{NetworkDeps, RefusedLines};
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use super::step_deps::{LateState, StepDeps};
@@ -45,6 +46,8 @@ pub struct RunDeps {
     pub clock: fn() -> Timestamp,
     /// What tools and checks work with.
     pub tools: ToolDeps,
+    /// The ways out of commands.
+    pub network: NetworkDeps,
     /// What the steps before the agent run with.
     pub steps: StepDeps,
     /// The copies of the workspace for subagents that don't share it; `None` in a replay, which makes none.
@@ -82,6 +85,7 @@ impl RunDeps {
             message_file: Arc::default(),
             clock: Timestamp::now,
             tools,
+            network: NetworkDeps::default(),
             steps: StepDeps::default(),
             own_workspaces: None,
             changes: None,
@@ -168,6 +172,8 @@ pub(super) struct SharedState {
     cursors: HashMap<String, JournalCursor>,
     /// What the tools of subagents with a copy of the workspace work with, by the subagents' ids.
     own_tools: HashMap<String, ToolDeps>,
+    /// The refusals of connections.
+    pub(super) refused_lines: RefusedLines,
     /// The last number of each kind of subagent.
     subagent_numbers: HashMap<String, u32>,
     /// The windows that servers reported in this run when a prompt was too long, by the models' names.
@@ -268,7 +274,11 @@ impl RunState {
 
     /// What the tools of an agent that starts now work with.
     pub(super) fn take_tools(&self, id: &str) -> ToolDeps {
-        self.shared().own_tools.remove(id).unwrap_or_else(|| self.deps.tools.clone())
+        let own = self.shared().own_tools.remove(id);
+        let is_own_copy = own.is_some();
+        let mut tools = own.unwrap_or_else(|| self.deps.tools.clone());
+        self.narrow_network(id, is_own_copy, &mut tools);
+        tools
     }
 
     /// Takes the recorded steps of an agent. In a replay every agent has some.

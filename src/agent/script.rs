@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::network::CallNetwork;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
+use crate::event::PARENT;
 use crate::process::Environment;
 use crate::process::spawn::{EnvironmentError, MAX_PROCESSES, ProcessOutcome, ShellCommand, Streams};
 use crate::sandbox::Sandbox;
@@ -24,6 +26,8 @@ const SIGPIPE_REASON: &str = "exit code 141: a command was ended by SIGPIPE, bec
 
 /// A script, and what it runs with.
 pub(super) struct Script<'a> {
+    /// What it is: `check NAME`, `step NAME`.
+    pub(super) title: &'a str,
     pub(super) run: &'a str,
     pub(super) timeout_ms: u64,
     pub(super) environment: &'a Environment,
@@ -36,6 +40,8 @@ pub(super) struct ScriptEnd {
     pub(super) exit_code: Option<i32>,
     /// What its output doesn't say about a failure.
     pub(super) reason: Option<String>,
+    /// The hosts that it wasn't allowed to reach, in one line.
+    pub(super) refused: Option<String>,
     /// Why the run must end, if it must.
     pub(super) failure: Option<EnvironmentError>,
 }
@@ -48,6 +54,8 @@ impl Script<'_> {
     pub(super) async fn run(&self, run: &RunState, streams: Streams<'_>) -> Result<ScriptEnd, RunAbort> {
         let workspace = &run.deps.tools.workspace;
         let limits = run.call_limits();
+        let mut network = CallNetwork::new(run, PARENT, self.title, run.deps.tools.egress.as_ref());
+        let egress = network.egress();
         let command = ShellCommand {
             command: self.run,
             shell_options: SCRIPT_OPTIONS,
@@ -55,11 +63,13 @@ impl Script<'_> {
             environment: self.environment,
             sandbox: self.sandbox,
             read_only: false,
+            egress: egress.as_ref(),
             timeout: Duration::from_millis(self.timeout_ms.max(1)),
             max_processes: MAX_PROCESSES,
             limits: &limits,
         };
-        let outcome = command.run_with(streams).await;
+        let outcome = network.watch(command.run_with(streams)).await?;
+        let refused = network.finish()?;
         let (exit_code, reason) = match &outcome {
             Err(error) => (None, Some(error.to_string())),
             Ok(ProcessOutcome::Stopped(_)) => return Err(run.wait_for_stop().await),
@@ -71,6 +81,6 @@ impl Script<'_> {
         };
         let moved = || workspace.check_not_moved().err().map(EnvironmentError::WorkspaceMoved);
         let failure = outcome.err().filter(EnvironmentError::ends_run).or_else(moved);
-        Ok(ScriptEnd { exit_code, reason, failure })
+        Ok(ScriptEnd { exit_code, reason, refused, failure })
     }
 }

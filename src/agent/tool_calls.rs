@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::agent_state::Agent;
 use super::journal_cursor::{Recorded, RecordedCall};
+use super::network::CallNetwork;
 use super::run_abort::RunAbort;
 use crate::budget::{SUBAGENT_SUMMARY_TOKENS, TOOL_CALLS_KEY};
 use crate::diagnostic::suggest_name;
@@ -160,6 +161,11 @@ impl<'t> Agent<'t> {
                 let message = reason.unwrap_or_else(|| format!("{} reached a limit of the run", child.id));
                 self.limit.get_or_insert(LimitReached::new("limits", message));
             }
+        }
+        if !self.cursor.is_replay()
+            && let Some(hit) = self.run.upload_reached()
+        {
+            self.limit.get_or_insert(hit);
         }
         Ok(results)
     }
@@ -321,7 +327,18 @@ impl<'t> Agent<'t> {
             CallDisposition::NotRun(text, no_result) => (end.result.text, end.no_result) = (text, no_result),
             CallDisposition::Tool => {
                 let _slot = read_slots.acquire().await;
-                let outcome = self.toolbox.call(call, self.run.call_limits()).await;
+                let mut network = CallNetwork::new(self.run, self.id(), &call.id, self.toolbox.egress());
+                let egress = network.egress();
+                let work = self.toolbox.call_with(call, self.run.call_limits(), egress.as_ref());
+                let mut outcome = network.watch(work).await?;
+                if let Some(traffic) = self.toolbox.take_server_traffic(call) {
+                    network.add(&traffic)?;
+                }
+                if let Some(note) = network.finish()? {
+                    let text = std::mem::take(&mut outcome.result.text);
+                    let most = MAX_RESULT_CHARS.saturating_sub(note.chars().count() + 1);
+                    outcome.result.text = format!("{}\n{note}", truncate_middle(text, most));
+                }
                 (end.result, end.file_version, failure) = (outcome.result, outcome.file_version, outcome.failure);
                 end.proposal = outcome.proposal;
             }
@@ -384,7 +401,8 @@ impl<'t> Agent<'t> {
                 made = work => made.unwrap_or_else(|error| Err(error.to_string())).map_err(RunAbort::workspace_copy)?,
             }
         }
-        let tools = copies.tools(&id, &self.run.deps.tools).map_err(RunAbort::workspace_copy)?;
+        let tools =
+            copies.tools(&id, self.run.network_access(&id), &self.run.deps.tools).map_err(RunAbort::workspace_copy)?;
         self.run.set_own_tools(&id, tools);
         Ok(())
     }

@@ -12,6 +12,7 @@ fn limits() -> PlannedLimits {
         wall_clock_ms: None,
         tool_calls: None,
         subagents: None,
+        upload_bytes: None,
         parallel_subagents: 1,
     }
 }

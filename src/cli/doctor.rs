@@ -134,15 +134,26 @@ fn check_version() -> Finding {
 fn check_sandbox(env: &CliEnv) -> Finding {
     let finding = |status, found: String| Finding::new("sandbox", status, found);
     match detect_sandbox(env) {
-        Ok((tier, None)) => finding(Status::Ok, tier.to_string()),
-        Ok((tier, Some(reason))) => finding(Status::Warning, format!("{tier}: {reason}")).help(match tier {
-            Tier::Landlock => "see \"Sandbox and threat model\" in the book; --sandbox required refuses this tier",
-            _ => "see \"Sandbox and threat model\" in the book",
-        }),
+        Ok((tier, None)) => finding(Status::Ok, format!("{tier}; {}", network_support(tier))),
+        Ok((tier, Some(reason))) => finding(Status::Warning, format!("{tier}: {reason}; {}", network_support(tier)))
+            .help(match tier {
+                Tier::Landlock => "see \"Sandbox and threat model\" in the book; --sandbox required refuses this tier",
+                _ => "see \"Sandbox and threat model\" in the book",
+            }),
         Err(reason) => finding(Status::Problem, reason).help(match cfg!(target_os = "linux") {
             true => "install bubblewrap; jobs whose agents and checks run no commands need no sandbox",
             false => "jobs whose agents and checks run no commands need no sandbox",
         }),
+    }
+}
+
+/// Whether commands can be kept to a list of hosts in a tier.
+fn network_support(tier: Tier) -> String {
+    match tier.supports_hosts() {
+        Ok(()) => "lists of hosts (`network: { allow: [...] }`) are kept to".to_owned(),
+        Err(why) => {
+            format!("lists of hosts (`network: {{ allow: [...] }}`) aren't kept to, so their jobs don't start: {why}")
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::error::Error;
 use crate::git::Repository;
 use crate::isolation;
-use crate::job::Job;
+use crate::job::{Job, Network};
 use crate::lints::{self, JobTrust, RECORD_KEY, ValidJob};
 use crate::map::engines::{self, ENGINES, Engine, MapCommand};
 use crate::map::rows::{self, RowFormat, default_map_name};
@@ -334,7 +334,8 @@ impl EmitArgs {
         servers: &UserServers,
         env: &CliEnv,
     ) -> (Vec<String>, Vec<String>) {
-        let tool_servers: Vec<ServerSpec> = job.mcp.values().map(ServerSpec::new).collect();
+        let tool_servers: Vec<ServerSpec> =
+            job.mcp.values().map(|server| ServerSpec::new(server, Network::None)).collect();
         let declared = job.env.iter().map(|name| name.value.clone());
         let declared = declared.chain(tool_servers.iter().flat_map(|server| server.env.iter().cloned()));
         let (declared_secrets, mut others): (Vec<String>, Vec<String>) =

@@ -12,8 +12,9 @@ use super::output_target::OutputTarget;
 use super::read_files::read_job;
 use super::sandbox_options::SandboxOptions;
 use crate::diagnostic::Severity;
+use crate::egress::{Egress, EgressRules, UploadMeter};
 use crate::error::Error;
-use crate::job::{DEFAULT_SERVER_SECONDS, Job};
+use crate::job::DEFAULT_SERVER_SECONDS;
 use crate::lints::{self, JobTrust, UserConfig, ValidJob, provider_keys};
 use crate::mcp::{ScriptedServers, ServerSpec, ServerStart, StartError, ToolLock};
 use crate::record::RUNS;
@@ -60,7 +61,7 @@ pub(super) fn mcp(command: &McpCommand, env: &CliEnv) -> Result<u8, Error> {
 
 fn lock(options: &LockArgs, env: &CliEnv) -> Result<u8, Error> {
     let job = read(&options.job, env)?;
-    let wanted = wanted_servers(job.job());
+    let wanted = wanted_servers(&job);
     if wanted.is_empty() {
         let message = format!("no agent of {} uses a tool server", options.job.display());
         return Err(Error::usage(message, "Declare servers under `mcp`, and list their tools in an agent's `tools`."));
@@ -103,13 +104,17 @@ fn read(path: &Path, env: &CliEnv) -> Result<ValidJob, Error> {
 }
 
 /// The servers that agents use, with the names of the tools that they list.
-fn wanted_servers(job: &Job) -> Vec<WantedServer> {
+fn wanted_servers(valid: &ValidJob) -> Vec<WantedServer> {
+    let job = valid.job();
     let wanted = job.mcp.iter().map(|(name, declared)| {
         let entries = job.server_entries().filter(|entry| entry.server.value == name.value);
         let allow: IndexSet<&String> = entries.flat_map(|entry| &entry.allow.value).map(|tool| &tool.value).collect();
         let allow = allow.into_iter().cloned().collect();
         // A lock has all servers, required or not.
-        let spec = ServerSpec { required: true, ..ServerSpec::new(declared) };
+        let spec = ServerSpec {
+            required: true,
+            ..ServerSpec::new(declared, valid.hosts().of_server(&name.value, declared.network.as_ref()))
+        };
         WantedServer { name: name.value.clone(), spec, allow }
     });
     wanted.filter(|server| !server.allow.is_empty()).collect()
@@ -128,7 +133,9 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         workspace: workspace.clone(),
         has_commands: wanted.iter().any(|server| server.spec.is_program()),
         changes_files: false,
-        network: declared.network,
+        network: job.hosts().network(declared),
+        has_hosts: false,
+        is_narrowed: false,
         git: declared.git,
         protect: texts(&declared.protect),
         allow_changes: texts(&declared.allow_changes),
@@ -148,6 +155,8 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
     let specs = wanted.iter().map(|server| &server.spec);
     let confined = confinement.for_record(&RecordAccess::read_only(folder.path()), specs)?;
     let signals = Signals::catch()?;
+    // As in a run, each server has its own list.
+    let egress = Some(Egress::new(EgressRules::default(), UploadMeter::default()));
     let context = StartContext {
         confined: &confined,
         workspace: &workspace.to_string_lossy(),
@@ -155,6 +164,7 @@ fn list_tools(options: &LockArgs, job: &ValidJob, wanted: Vec<WantedServer>, env
         stop: &signals.stop,
         deadline: None,
         is_offline: false,
+        egress: egress.as_ref(),
     };
     let stopped = |error| signals.first().map_or(error, |signal| Error::StoppedAtStart { signal });
     start_runtime()?.block_on(async {

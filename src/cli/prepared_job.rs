@@ -67,7 +67,7 @@ pub(super) struct JobArgs {
     pub(super) number: Option<u64>,
     #[command(flatten)]
     pub(super) sandbox_options: SandboxOptions,
-    /// Treat the job as untrusted: refuse `env`, `network: open` and other privileges
+    /// Treat the job as untrusted: refuse `env`, a `network` and other privileges
     ///
     /// For jobs whose author may use the workspace and nothing else. Also refuses secret inputs, `git: commit`,
     /// `allow_changes`, `before`, `state`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, jobs behind symbolic links and --sandbox off.
@@ -75,7 +75,7 @@ pub(super) struct JobArgs {
     pub(super) untrusted: bool,
     /// Use no network: replies come from scripts or records only
     ///
-    /// Commands get no network, even if the job has `network: open`.
+    /// Commands get no network, whatever its `network` says.
     #[arg(long)]
     pub(super) offline: bool,
     /// Read context files and skills from the workspace even if the job has a `ref` for them

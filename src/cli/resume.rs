@@ -54,7 +54,7 @@ pub(super) struct ResumeArgs {
     trust_record: bool,
     /// Replace a limit of the run; may be repeated
     ///
-    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
+    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, upload, parallel_subagents, max_turns (the parent's)
     /// and SUBAGENT.max_turns. A run that ended at a limit can be resumed with a higher one.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     limit: Vec<String>,
@@ -279,8 +279,8 @@ pub(super) fn print_permissions(plan: &Plan, env: &CliEnv) {
 /// What a record permits the resumed run to do.
 fn permission_lines(plan: &Plan) -> Vec<String> {
     let mut lines = vec![format!("workspace: {}", plan.workspace)];
-    if plan.network == Network::Open {
-        lines.push("network: open".to_owned());
+    if !plan.network.is_none() {
+        lines.push(format!("network: {}", plan.network));
     }
     let inputs = plan.secret_inputs.iter().map(|name| format!("input {name}"));
     let variables: Vec<String> = plan.env.iter().cloned().chain(inputs).collect();
@@ -295,7 +295,10 @@ fn permission_lines(plan: &Plan) -> Vec<String> {
     }
     for (name, server) in &plan.mcp {
         let what = server.url.clone().unwrap_or_else(|| format!("{:?}", server.command));
-        let network = if server.network == Network::Open { ", network: open" } else { "" };
+        let network = match &server.network {
+            Network::None => String::new(),
+            network => format!(", network: {network}"),
+        };
         let variables: Vec<&str> = server.variables().collect();
         let variables =
             if variables.is_empty() { String::new() } else { format!(", variables: {}", variables.join(", ")) };

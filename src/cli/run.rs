@@ -34,7 +34,7 @@ pub(super) struct RunArgs {
     pub(super) job: JobArgs,
     /// Replace a limit of the job; may be repeated
     ///
-    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, parallel_subagents, max_turns (the parent's)
+    /// The limits are cost_usd, tokens, wall_clock, tool_calls, subagents, upload, parallel_subagents, max_turns (the parent's)
     /// and SUBAGENT.max_turns.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, conflicts_with = "save_case")]
     limit: Vec<String>,

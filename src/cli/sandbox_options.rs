@@ -1,13 +1,14 @@
 //! The sandbox options of the command line, and the sandbox that follows from them.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::ValueEnum;
 
 use super::env::CliEnv;
+use crate::egress::{ConnectTo, HostPort, NetworkAccess};
 use crate::error::Error;
 use crate::event::RunOptions;
-use crate::job::Network;
 use crate::plan::Plan;
 use crate::run::{Confinement, SandboxRequest, SandboxScope, UNCONFINED_RISK};
 use crate::sandbox::allowed_changes::AllowedChanges;
@@ -25,6 +26,14 @@ pub(super) struct SandboxOptions {
     /// Let commands also read and change this file or folder; may be repeated
     #[arg(long, value_name = "PATH")]
     allow_write: Vec<PathBuf>,
+    /// Let an allowed host have a private address, as a database of the company has; may be repeated
+    #[arg(long, value_name = "HOST:PORT")]
+    allow_private: Vec<HostPort>,
+    /// Send connections to an allowed host to another address, as curl does; may be repeated
+    ///
+    /// An empty HOST or PORT stands for every one that the job allows.
+    #[arg(long, value_name = "HOST:PORT:ADDRESS:PORT")]
+    connect_to: Vec<ConnectTo>,
 }
 
 impl SandboxOptions {
@@ -54,6 +63,8 @@ impl SandboxOptions {
             sandbox: self.sandbox.map(|mode| mode.name().to_owned()),
             allow_read: self.allow_read.iter().map(|path| absolute(path)).collect(),
             allow_write: self.allow_write.iter().map(|path| absolute(path)).collect(),
+            allow_private: texts(&self.allow_private),
+            connect_to: texts(&self.connect_to),
             ..RunOptions::default()
         }
     }
@@ -64,11 +75,13 @@ impl SandboxOptions {
             [] => recorded.iter().map(PathBuf::from).collect(),
             given => given.to_vec(),
         };
-        let mode = recorded.sandbox.as_deref().and_then(|name| SandboxMode::from_str(name, false).ok());
+        let mode = recorded.sandbox.as_deref().and_then(|name| <SandboxMode as ValueEnum>::from_str(name, false).ok());
         Self {
             sandbox: self.sandbox.or(mode),
             allow_read: paths(&self.allow_read, &recorded.allow_read),
             allow_write: paths(&self.allow_write, &recorded.allow_write),
+            allow_private: or_recorded(&self.allow_private, &recorded.allow_private),
+            connect_to: or_recorded(&self.connect_to, &recorded.connect_to),
         }
     }
 
@@ -79,13 +92,14 @@ impl SandboxOptions {
 
     /// Whether all options have their defaults.
     pub(super) fn is_default(&self) -> bool {
-        self.mode() == SandboxMode::Auto && self.allow_read.is_empty() && self.allow_write.is_empty()
+        let has_paths = !self.allow_read.is_empty() || !self.allow_write.is_empty();
+        self.mode() == SandboxMode::Auto && !has_paths && self.allow_private.is_empty() && self.connect_to.is_empty()
     }
 
     /// These options with absolute paths, for a run with another current folder.
     pub(super) fn in_folder(&self, folder: &Path) -> Self {
         let absolute = |paths: &[PathBuf]| paths.iter().map(|path| folder.join(path)).collect();
-        Self { sandbox: self.sandbox, allow_read: absolute(&self.allow_read), allow_write: absolute(&self.allow_write) }
+        Self { allow_read: absolute(&self.allow_read), allow_write: absolute(&self.allow_write), ..self.clone() }
     }
 
     /// A short description for a plan.
@@ -100,9 +114,12 @@ impl SandboxOptions {
             SandboxMode::Required => "required: bubblewrap; on macOS, seatbelt".to_owned(),
             SandboxMode::Off => format!("off: commands are not confined, {UNCONFINED_RISK}"),
         };
+        let places = self.connect_to.iter().map(|place| format!("connect to {place}"));
+        let private = self.allow_private.iter().map(|host| format!("connect to {host} at a private address"));
+        let network = private.chain(places).collect::<Vec<_>>();
         let more = [("read", &self.allow_read), ("change", &self.allow_write)].into_iter();
         let more = more.flat_map(|(what, paths)| paths.iter().map(move |path| format!("{what} {}", path.display())));
-        match more.collect::<Vec<_>>().join(", ") {
+        match more.chain(network).collect::<Vec<_>>().join(", ") {
             more if more.is_empty() || self.is_off() => tier,
             more => format!("{tier}; commands may also {more}"),
         }
@@ -145,6 +162,15 @@ impl SandboxOptions {
     }
 }
 
+fn texts(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+/// The values of an option, or those that were recorded.
+fn or_recorded<T: Clone + FromStr>(given: &[T], recorded: &[String]) -> Vec<T> {
+    if given.is_empty() { recorded.iter().filter_map(|value| value.parse().ok()).collect() } else { given.to_vec() }
+}
+
 /// Finds out how commands are confined here: the tier, and why it isn't the best one.
 ///
 /// # Errors
@@ -170,7 +196,7 @@ fn detect_with_programs(env: &CliEnv, path_dirs: Vec<PathBuf>) -> Result<(Tier, 
         protected: Vec::new(),
         protected_links: Vec::new(),
         allowed_changes: AllowedChanges::default(),
-        network: Network::None,
+        network: NetworkAccess::None,
         readable: Vec::new(),
         writable: Vec::new(),
         hidden_files: Vec::new(),

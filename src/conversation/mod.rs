@@ -10,7 +10,8 @@ use jiff::Timestamp;
 pub use self::read::{AgentReader, MAX_SHOWN_CHARS};
 use crate::event::{
     AgentFinished, BeforeFinished, CallEnd, CheckFinished, ContextCompacted, LimitReached, MergedChanges, ModelChanged,
-    NoResult, ProposedOutputs, ResultsTruncated, Resumed, RunResult, RunStarted, WorkspaceChanged,
+    NetworkRefused, NetworkUsed, NoResult, ProposedOutputs, ResultsTruncated, Resumed, RunResult, RunStarted,
+    WorkspaceChanged,
 };
 use crate::message::{StopReason, Usage};
 use crate::plan::Plan;
@@ -105,6 +106,10 @@ pub enum StepKind {
     /// The limit with this key was raised, and the agent continues from before it. What followed the limit is in
     /// [`AgentConversation::dropped`].
     LimitRaised(String),
+    /// A host was reached.
+    NetworkUsed(NetworkUsed),
+    /// A host wasn't reached.
+    NetworkRefused(NetworkRefused),
     /// The run was resumed here.
     Resumed(Box<Resumed>),
     /// One attempt of the job's checks.

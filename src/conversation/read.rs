@@ -397,6 +397,14 @@ impl<'p> AgentReader<'p> {
                 self.push(at, StepKind::Before(finished, text));
             }
             Event::RunSkipped(skipped) => self.push(at, StepKind::Skipped(self.shorten(skipped.condition))),
+            Event::NetworkUsed(mut used) => {
+                (used.call, used.host) = (self.shorten(used.call), self.shorten(used.host));
+                self.push(at, StepKind::NetworkUsed(used));
+            }
+            Event::NetworkRefused(mut refused) => {
+                (refused.call, refused.host) = (self.shorten(refused.call), self.shorten(refused.host));
+                self.push(at, StepKind::NetworkRefused(refused));
+            }
             Event::StateRead(read) => {
                 let text = self.text(&format!("{:#}", read.value));
                 self.push(at, StepKind::StateRead(text));

@@ -108,6 +108,8 @@ fn outline(agent: &AgentConversation) -> String {
             format!("t{}{}", turn.number, calls.concat())
         }
         StepKind::Before(step, value) => format!("step {}: {}", step.name, value.shown),
+        StepKind::NetworkUsed(used) => format!("reached {}", used.host),
+        StepKind::NetworkRefused(refused) => format!("refused {}", refused.target()),
         StepKind::Skipped(condition) => format!("skipped by {condition}"),
         StepKind::StateRead(value) => format!("state {}", value.shown),
         StepKind::StateSet(difference) => format!("state for the next run {}", difference.shown),

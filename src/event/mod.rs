@@ -32,6 +32,7 @@ pub use self::run_result::{
 pub use self::run_use::{AgentUse, RunUse, Spend, request_cost};
 pub use self::stopwatch::{Stopwatch, running_time};
 use crate::attachment::Attachment;
+use crate::egress::RefusedReason;
 pub use crate::message::Usage;
 use crate::message::{Reply, ToolResult};
 use crate::outputs::{Accepted, Proposal};
@@ -123,6 +124,10 @@ events! {
     CallStarted = "call_started",
     /// A tool call has its result.
     CallFinished = "call_finished",
+    /// A host that a command, a check, a step or a tool server reached.
+    NetworkUsed = "network_used",
+    /// A host that it didn't reach.
+    NetworkRefused = "network_refused",
     /// legwork sends a note of its own to the model.
     NoteSent = "note_sent",
     /// The text of a reply became an agent's data.
@@ -210,6 +215,12 @@ pub struct RunOptions {
     /// The file of the state: `--state`, or its default. Absent if the job keeps none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// `--allow-private`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_private: Vec<String>,
+    /// `--connect-to`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect_to: Vec<String>,
     /// `--untrusted`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
@@ -492,6 +503,52 @@ pub struct CallFinished {
     /// What the call proposed to do outside, if it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<Proposal>,
+}
+
+/// A host that a command, a check, a step or a tool server reached. A call can have several of them for the same host: what is in one
+/// isn't in another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkUsed {
+    /// The id of the call; `check NAME`, `step NAME` or `server NAME` for what isn't a call.
+    pub call: String,
+    /// The host's name.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How many connections were made.
+    pub connections: u64,
+    /// The bytes that were sent.
+    pub sent_bytes: u64,
+    /// The bytes that were received.
+    pub received_bytes: u64,
+}
+
+/// A host that a command, a check, a step or a tool server didn't reach. At most 100 a call, and 1,000 a run; the last one counts the
+/// rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkRefused {
+    /// The id of the call; `check NAME`, `step NAME` or `server NAME` for what isn't a call.
+    pub call: String,
+    /// The name, or the address if no name was used.
+    pub host: String,
+    /// The port; null if a name was looked up.
+    pub port: Option<u16>,
+    /// Why.
+    pub reason: RefusedReason,
+    /// How often.
+    pub count: u64,
+}
+
+impl NetworkRefused {
+    /// What was refused: `files.example.com:443`.
+    pub fn target(&self) -> String {
+        target(&self.host, self.port)
+    }
+}
+
+/// A host with its port, if it has one.
+pub fn target(host: &str, port: Option<u16>) -> String {
+    port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// How the changes of a subagent with a workspace of its own came back into the workspace.

@@ -8,6 +8,7 @@ use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde_json::json;
 
 use super::duration::{Duration, MAX_DURATION, help};
+use super::size::Size;
 use crate::yaml::{self, Spanned};
 
 /// A number, or `none`.
@@ -105,6 +106,27 @@ impl LimitValue for Duration {
         let Unexpected::Str(text) = value else { return Err(E::invalid_type(value, &Self::EXPECTED)) };
         Self::parse(text)
             .map_err(|why| yaml::coded_error("bad-duration", why, Some(&format!("{}, or `none`", help(text)))))
+    }
+}
+
+impl LimitValue for Size {
+    const SCHEMA_NAME: &'static str = "SizeLimit";
+    const EXPECTED: &'static str = "a size such as `50MB`, or `none`";
+
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": format!("^none$|{}", Self::PATTERN),
+            "patternErrorMessage": "write it like `500kB` or `50MB`, or `none` for no limit",
+        })
+    }
+
+    fn from_yaml<E: de::Error>(value: Unexpected<'_>) -> Result<Self, E> {
+        let Unexpected::Str(text) = value else { return Err(E::invalid_type(value, &Self::EXPECTED)) };
+        Self::parse(text).ok_or_else(|| {
+            let help = "write it like `500kB` or `50MB`, or `none`";
+            yaml::coded_error("bad-size", format!("`{text}` isn't a size"), Some(help))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::access::{ENV_FORM, ENV_PATTERN, Network};
+use super::access::{ENV_FORM, ENV_PATTERN, JobNetwork};
 use super::duration::Duration;
 use super::prompt::{OrText, TextOrMapping};
 use crate::text::{hex, sanitize};
@@ -46,9 +46,9 @@ pub struct McpServer {
     #[serde(default)]
     pub env: ServerEnv,
 
-    /// What the program may reach.
+    /// What the program may reach: `none`, `open`, or a list of hosts, which needn't be in the job's.
     #[schemars(extend("default" = "none"))]
-    pub network: Option<Spanned<Network>>,
+    pub network: Option<Spanned<JobNetwork>>,
 
     /// The address of a server that speaks streamable HTTP.
     #[schemars(regex(pattern = "^https?://"), extend("patternErrorMessage" = "write an address such as `https://HOST/mcp`"))]

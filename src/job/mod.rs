@@ -27,7 +27,9 @@ use crate::diagnostic::{Rule, rule};
 use crate::yaml::{Node, Spanned};
 
 pub use crate::yaml::value_or;
-pub use access::{ENV_FORM, ENV_PATTERN, Network};
+pub use access::{
+    AllowedHosts, ENV_FORM, ENV_PATTERN, HostEntry, HostFile, JobNetwork, MAX_HOSTS, Network, NetworkWord,
+};
 pub use agent_file::{CONTEXT_BYTES, ContextEntry, MAX_AGENT_FILES, MAX_CONTEXT_BYTES, SkillEntry};
 pub use before::{BeforeStep, DEFAULT_STEP_SECONDS, FILES_PART, MAX_STEP_BYTES, MAX_STEPS, STEP_NAME_FORM};
 pub use check::{Check, DEFAULT_CHECK_SECONDS, MAX_CHECKS, MAX_REPAIRS, VariableMention, input_variables};
@@ -90,6 +92,10 @@ pub const WALL_CLOCK_SECONDS: u64 = 30 * 60;
 pub const TOOL_CALLS: u64 = 1_000;
 /// The default number of subagents in a run.
 pub const SUBAGENTS: u64 = 50;
+/// The default of what commands may send to the hosts of a list.
+pub const UPLOAD: &str = "50MB";
+/// The same in bytes.
+pub const UPLOAD_BYTES: u64 = 50_000_000;
 /// The default number of subagents at once.
 pub const PARALLEL_SUBAGENTS: u32 = 4;
 /// The greatest number of subagents that can be allowed to run at once.
@@ -159,10 +165,10 @@ pub struct Job {
     }))]
     pub env: Vec<Spanned<String>>,
 
-    /// The network access of tools.
+    /// What commands, checks and steps may reach: `none`, `open`, or a list of hosts.
     #[serde(default)]
     #[schemars(extend("default" = "none"))]
-    pub network: Network,
+    pub network: JobNetwork,
 
     /// What commands may change in git folders.
     #[serde(default)]
@@ -252,6 +258,7 @@ impl Job {
             max_tokens: max_tokens.as_ref(),
             model: None,
             workspace: None,
+            network: None,
             returns: self.result.as_ref(),
             own_context: context,
             own_skills: skills,
@@ -264,6 +271,7 @@ impl Job {
             max_tokens: subagent.max_tokens.as_ref(),
             model: subagent.model.as_ref(),
             workspace: subagent.workspace.as_ref(),
+            network: subagent.network.as_ref(),
             returns: subagent.returns.as_ref(),
             own_context: &subagent.context,
             own_skills: &subagent.skills,
@@ -392,6 +400,9 @@ pub struct Subagent {
     #[schemars(length(max = MAX_AGENT_FILES))]
     pub skills: Vec<Spanned<SkillEntry>>,
 
+    /// What the subagent's commands may reach, at most what the job's `network` allows. Default: the same.
+    pub network: Option<Spanned<JobNetwork>>,
+
     /// The folder that the subagent's tools work in.
     #[serde(default)]
     #[schemars(extend("default" = "shared"))]
@@ -431,6 +442,8 @@ pub struct Agent<'a> {
     pub model: Option<&'a Spanned<ModelSpec>>,
     /// The folder that its tools work in, if declared.
     pub workspace: Option<&'a Spanned<SubagentWorkspace>>,
+    /// What its commands may reach, if declared.
+    pub network: Option<&'a Spanned<JobNetwork>>,
     /// The data that it returns.
     pub returns: Option<&'a Returns>,
     /// Its context files, in addition to the job's.
@@ -480,6 +493,10 @@ pub struct Limits {
     /// Subagents started, or `none`.
     #[schemars(extend("default" = SUBAGENTS))]
     pub subagents: Option<Spanned<Limit<u64>>>,
+
+    /// What commands may send to the hosts of a list, in bytes, such as `50MB`, or `none`.
+    #[schemars(extend("default" = UPLOAD))]
+    pub upload: Option<Spanned<Limit<Size>>>,
 
     /// Subagents that may run at once.
     #[schemars(range(min = 1, max = MAX_PARALLEL_SUBAGENTS), extend("default" = PARALLEL_SUBAGENTS))]

@@ -10,8 +10,6 @@ use crate::yaml;
 
 /// The units with their number of bytes.
 const UNITS: &[(&str, u64)] = &[("kB", 1_000), ("MB", 1_000_000), ("KiB", 1 << 10), ("MiB", 1 << 20), ("B", 1)];
-/// The form of a size.
-const PATTERN: &str = "^[1-9][0-9]{0,8}(kB|MB|KiB|MiB|B)$";
 const FORM: &str = "write it like `500kB` or `2MB`";
 
 /// A size in bytes: a number with `B`, `kB`, `MB`, `KiB` or `MiB`.
@@ -19,6 +17,9 @@ const FORM: &str = "write it like `500kB` or `2MB`";
 pub struct Size(u64);
 
 impl Size {
+    /// The form of a size.
+    pub(super) const PATTERN: &str = "^[1-9][0-9]{0,8}(kB|MB|KiB|MiB|B)$";
+
     /// The bytes.
     pub fn bytes(self) -> u64 {
         self.0
@@ -65,6 +66,6 @@ impl JsonSchema for Size {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": PATTERN, "patternErrorMessage": FORM })
+        json_schema!({ "type": "string", "pattern": Self::PATTERN, "patternErrorMessage": FORM })
     }
 }

@@ -12,7 +12,7 @@ const SMALLEST: &str = "model: anthropic/x\nparent:\n  prompt: Do it.\n  tools: 
 fn omitted_keys_have_defaults() {
     let job = read(SMALLEST).into_result().unwrap();
     assert!(job.delegates());
-    assert_eq!(job.network, Network::None);
+    assert!(!job.network.is_some());
     assert_eq!(job.keep, Keep::Always);
     assert_eq!(job.inputs().count(), 0);
     assert_eq!(job.agents().count(), 1);

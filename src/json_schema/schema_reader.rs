@@ -60,7 +60,8 @@ impl<'a> SchemaReader<'a> {
         match &self.files[path] {
             Ok(document) => Some(Rc::clone(document)),
             Err(fault) => {
-                let finding = file_error(path, fault.as_ref()?, place.clone());
+                let below = "schemas are files below the job file's own folder";
+                let finding = fault.as_ref()?.to_diagnostic(path, place.clone(), below);
                 self.report(finding);
                 None
             }
@@ -144,19 +145,6 @@ fn collect_anchors(schema: &Value, at: &str, anchors: &mut HashMap<String, Strin
 pub(super) fn too_large(place: SourceSpan) -> Diagnostic {
     Diagnostic::error("bad-schema", place, "the schema, with all that it refers to, is larger than 1 MiB")
         .help("leave out what the data doesn't need")
-}
-
-fn file_error(path: &str, fault: &PromptFileError, place: SourceSpan) -> Diagnostic {
-    let below = "schemas are files below the job file's own folder";
-    let (code, message, help) = match fault {
-        PromptFileError::OutsideJobDir => ("outside-folder", format!("`{path}` is outside of the job's folder"), below),
-        PromptFileError::Missing => ("unreadable-file", format!("there is no file `{path}`"), below),
-        PromptFileError::Unreadable(why) => {
-            let help = "name a regular file of at most 1 MiB, saved as UTF-8 text";
-            ("unreadable-file", format!("`{path}` {why}"), help)
-        }
-    };
-    Diagnostic::error(code, place, message).help(help)
 }
 
 impl SchemaDocument {

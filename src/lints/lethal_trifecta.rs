@@ -1,7 +1,7 @@
 //! Private data, untrusted text and a way out: any two are fine, all three let an attacker steal the data.
 
 use crate::diagnostic::{Diagnostic, SourceSpan, rule};
-use crate::job::{BeforeStep, Job, Network, ServerEntry, ToolEntry};
+use crate::job::{BeforeStep, Job, ServerEntry, ToolEntry};
 use crate::tools::bash::is_unrestricted;
 use crate::tools::{builtin, starts_commands};
 use crate::yaml::Spanned;
@@ -33,7 +33,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     // Strangers write what an issue tracker or a web page says.
     let fetched = || entries().next().map(|entry| (entry.server.value.clone(), entry.server.place(), "server"));
     let Some((untrusted, untrusted_place, kind)) = named.or_else(state).or_else(fetched) else { return };
-    let network = subject.root.get("network").filter(|_| job.network == Network::Open);
+    let network = subject.root.get("network").filter(|_| job.network.is_some());
     let by_command = network.zip(tools().find_map(unrestricted_bash)).map(|(network, (place, what))| {
         let help =
             "remove one of the three: leave out `network`, or list the commands that `bash` may run under `allow`";
@@ -73,7 +73,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
 fn networked_server<'a>(tool: &'a Spanned<ToolEntry>, job: &Job) -> Option<&'a ServerEntry> {
     let entry = tool.value.server()?;
     let server = job.mcp.iter().find(|(name, _)| name.value == entry.server.value).map(|(_, server)| server)?;
-    let is_open = server.network.as_ref().is_some_and(|network| network.value == Network::Open);
+    let is_open = server.network.as_ref().is_some_and(|network| network.value.is_some());
     (is_open || server.url.is_some()).then_some(entry)
 }
 

@@ -12,6 +12,7 @@ use crate::providers::user_servers::UserServers;
 use crate::template::JobDir;
 use crate::yaml::Node;
 
+use super::host_lists::HostLists;
 use super::valid_job::{Prompts, Schemas};
 
 /// A check of a job.
@@ -42,6 +43,8 @@ pub struct LintContext<'a> {
     pub prompts: &'a Prompts,
     /// Its schemas, as far as they are valid.
     pub schemas: &'a Schemas,
+    /// Its lists of hosts, as far as they are valid.
+    pub hosts: &'a HostLists,
     /// Its context files and skills; empty if there is no workspace to read them in.
     pub files: &'a AgentFiles,
     /// The findings of reading the file.

@@ -12,6 +12,7 @@ mod empty_values;
 mod env;
 mod foreign_names;
 mod hidden_characters;
+mod host_lists;
 mod image_inputs;
 mod inputs;
 mod key_aliases;
@@ -55,6 +56,7 @@ pub use checks::{ambiguous_condition, condition_mistake, parse_condition};
 pub use cost::{COST_WARNINGS, CostTracking, unknown_price};
 pub use env::RECORD_KEY;
 pub(crate) use env::provider_keys;
+pub use host_lists::HostLists;
 pub use lint::{Lint, LintContext, UserConfig};
 pub use model_options::dropped_options;
 pub use models::{model_argument, priced_provider, resolve, retirement, specs as model_specs};
@@ -76,6 +78,7 @@ pub static LINTS: &[Lint] = &[
     tools::LINT,
     outputs::LINT,
     tool_servers::LINT,
+    host_lists::LINT,
     ranges::LINT,
     env::LINT,
     protected_paths::LINT,
@@ -177,6 +180,7 @@ pub fn check_in(
     let untrusted_workspace = workspace
         .filter(|_| origin == JobTrust::Untrusted)
         .map(|workspace| WorkspaceFiles { ignores_references: true, ..workspace.clone() });
+    let hosts = HostLists::load(&job, folder, &mut semantic);
     let files = context_files::load(&job, untrusted_workspace.as_ref().or(workspace), &mut semantic);
     let has_servers = !job.mcp.is_empty() && !user_config.skips_tool_lock;
     let tool_lock = folder.filter(|_| has_servers).and_then(|folder| ToolLock::read(&source.name, folder));
@@ -187,6 +191,7 @@ pub fn check_in(
         folder,
         prompts: &prompts,
         schemas: &schemas,
+        hosts: &hosts,
         files: &files,
         reported: &findings,
         is_complete: holes.is_empty(),
@@ -204,11 +209,17 @@ pub fn check_in(
     sort(&mut findings, source);
     truncate_findings(&mut findings);
     let broken = !holes.is_empty() || findings.iter().any(|finding| finding.severity == Severity::Error);
-    let read = prompts.templates.sources().chain(&schemas.sources).map(|source| source.name.clone()).collect();
+    let read = prompts
+        .templates
+        .sources()
+        .chain(&schemas.sources)
+        .chain(hosts.read.iter().map(|(_, source)| source))
+        .map(|source| source.name.clone())
+        .collect();
     let job = if broken {
         None
     } else {
-        let loaded = LoadedFiles { prompts, schemas, files, tool_lock: tool_lock.and_then(Result::ok) };
+        let loaded = LoadedFiles { prompts, schemas, hosts, files, tool_lock: tool_lock.and_then(Result::ok) };
         ValidJob::new(source, job, loaded, &user_config.servers)
     };
     LintReport { findings, job, prompts: read }

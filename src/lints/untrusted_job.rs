@@ -1,7 +1,7 @@
 //! What an untrusted job can't have.
 
 use crate::diagnostic::{Diagnostic, rule};
-use crate::job::{GitAccess, Network};
+use crate::job::GitAccess;
 
 use super::{Lint, LintContext, models};
 
@@ -23,7 +23,7 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     for (name, _) in job.inputs().filter(|(_, input)| input.is_secret()) {
         refuse(name.place(), format!("an untrusted job can't have the secret `{}`", name.value));
     }
-    if let Some(network) = subject.root.get("network").filter(|_| job.network == Network::Open) {
+    if let Some(network) = subject.root.get("network").filter(|_| job.network.is_some()) {
         refuse(network.place(), "an untrusted job can't use the network".to_owned());
     }
     if let Some(git) = subject.root.get("git").filter(|_| job.git == GitAccess::Commit) {

@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 
 use crate::diagnostic::{Diagnostic, Severity, SourceSpan, rule};
-use crate::job::{
-    Duration, InputType, Job, Limit, Network, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables,
-};
+use crate::job::{Duration, InputType, Job, Limit, ToolEntry, WALL_CLOCK_SECONDS, input_variable, input_variables};
 use crate::template::{TagPurpose, stray_tags};
 use crate::tools::starts_commands;
 use crate::yaml::Node;
@@ -73,12 +71,22 @@ fn has_commands(job: &Job) -> bool {
 /// Reports variables and network access that no command can use.
 fn unused_grants(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     let job = subject.job;
+    for agent in job.agents() {
+        let Some(network) = agent.network.filter(|network| subject.is_complete && network.value.is_some()) else {
+            continue;
+        };
+        if !agent.tools.iter().any(|tool| starts_commands(tool.value.name())) {
+            let message = "only commands can use the network, and this subagent has no `bash`";
+            let finding = Diagnostic::warning("unused-network", network.place(), message);
+            findings.push(finding.help("remove `network`, or give the subagent `bash`"));
+        }
+    }
     if has_commands(job) || !are_commands_known(subject) {
         return;
     }
     for (key, is_granted, code, what) in [
         ("env", !job.env.is_empty(), "unused-env", "see these variables"),
-        ("network", job.network == Network::Open, "unused-network", "use the network"),
+        ("network", job.network.is_some(), "unused-network", "use the network"),
     ] {
         if let Some(grant) = subject.root.get(key).filter(|_| is_granted) {
             let message =

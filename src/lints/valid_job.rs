@@ -17,6 +17,7 @@ use crate::template::{JobDir, Loader, Template, TemplateVariables, Templates, Te
 use crate::text::hex;
 use crate::yaml::{Node, Spanned};
 
+use super::host_lists::HostLists;
 use super::key_aliases;
 
 /// A job without errors, with its prompt files. Plans are made only from this, and only [`super::check`] makes it.
@@ -26,6 +27,7 @@ pub struct ValidJob {
     job: Job,
     prompts: Prompts,
     schemas: Schemas,
+    hosts: HostLists,
     files: AgentFiles,
     servers: UserServers,
     tool_lock: Option<ToolLock>,
@@ -36,6 +38,7 @@ pub struct ValidJob {
 pub(super) struct LoadedFiles {
     pub(super) prompts: Prompts,
     pub(super) schemas: Schemas,
+    pub(super) hosts: HostLists,
     /// Context files and skills.
     pub(super) files: AgentFiles,
     pub(super) tool_lock: Option<ToolLock>,
@@ -44,8 +47,8 @@ pub(super) struct LoadedFiles {
 impl ValidJob {
     pub(super) fn new(source: &Arc<Source>, job: Job, loaded: LoadedFiles, servers: &UserServers) -> Option<Self> {
         let name = name_of(&job, source)?;
-        let LoadedFiles { prompts, schemas, files, tool_lock } = loaded;
-        Some(Self { name, job, prompts, schemas, files, servers: servers.clone(), tool_lock })
+        let LoadedFiles { prompts, schemas, hosts, files, tool_lock } = loaded;
+        Some(Self { name, job, prompts, schemas, hosts, files, servers: servers.clone(), tool_lock })
     }
 
     /// The job's name.
@@ -53,12 +56,14 @@ impl ValidJob {
         &self.name
     }
 
-    /// SHA-256 of the files that the job file names, by their paths from its folder: prompts, what they include, and schemas.
+    /// SHA-256 of the files that the job file names, by their paths from its folder: prompts, what they include,
+    /// schemas, and files of hosts.
     pub fn file_digests(&self) -> BTreeMap<String, String> {
         let templates = self.prompts.templates.files().zip(self.prompts.templates.sources());
         let schemas = self.schemas.read.iter().map(|(path, source)| (path.as_str(), source));
         let digest = |source: &Arc<Source>| hex(&Sha256::digest(source.text.as_bytes()));
-        templates.chain(schemas).map(|(path, source)| (path.to_owned(), digest(source))).collect()
+        let hosts = self.hosts.read.iter().map(|(path, source)| (path.as_str(), source));
+        templates.chain(schemas).chain(hosts).map(|(path, source)| (path.to_owned(), digest(source))).collect()
     }
 
     /// The job as written in the file.
@@ -74,6 +79,11 @@ impl ValidJob {
     /// The schemas of its results.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
+    }
+
+    /// Its lists of hosts.
+    pub fn hosts(&self) -> &HostLists {
+        &self.hosts
     }
 
     /// Its context files and skills.

@@ -60,8 +60,8 @@ pub enum PlannedHeader {
 }
 
 impl ServerSpec {
-    /// From a job's declaration.
-    pub fn new(declared: &McpServer) -> Self {
+    /// From a job's declaration, with what its program may reach.
+    pub fn new(declared: &McpServer, network: Network) -> Self {
         let words = declared.command.iter().flat_map(|command| &command.value);
         let header = |value: &job::HeaderValue| match value {
             job::HeaderValue::Text(text) => PlannedHeader::Text(text.clone()),
@@ -74,7 +74,7 @@ impl ServerSpec {
             command: words.map(|word| word.value.clone()).collect(),
             env: declared.env.names().into_iter().map(|name| name.value).collect(),
             env_values: declared.env.values().map(|(name, value)| (name.value.clone(), value.value.clone())).collect(),
-            network: value_or(declared.network.as_ref(), Network::None),
+            network,
             url: declared.url.as_ref().map(|url| url.value.clone()),
             headers: headers.collect(),
             client_cert: declared.client_cert.as_ref().map(|variable| variable.value.env.clone()),

@@ -34,6 +34,7 @@ use super::stdio::{BoundedReader, ProgramConfig, ServerProgram};
 use super::stdio_transport::{StdioTransport, StrayOutput};
 use super::stream_bounds::{MAX_UNANSWERED_BYTES, StreamBounds};
 use super::tool_lock::ToolDefinitions;
+use crate::egress::{CallEgress, CallTraffic};
 use crate::message::ToolError;
 use crate::process::Environment;
 use crate::process::bounded_output::as_shown;
@@ -86,6 +87,8 @@ pub struct ServerConfig {
     pub workspace: PathBuf,
     /// Whether requests to its address bypass the proxy.
     pub bypasses_proxy: bool,
+    /// The hosts that its program may reach; `None` if that is nothing or everything.
+    pub egress: Option<CallEgress>,
 }
 
 /// Why a run can't start: a required server doesn't start, or its tools aren't as expected.
@@ -169,6 +172,7 @@ impl fmt::Debug for Servers {
 
 struct Connection {
     service: Service,
+    egress: Option<CallEgress>,
     link: Link,
     timeout: Duration,
 }
@@ -356,6 +360,7 @@ async fn try_to_start(
                 workspace: &config.workspace,
                 sandbox: &config.sandbox,
                 watching: &config.watching,
+                egress: config.egress.as_ref(),
                 redactor,
                 bounds: &bounds,
             })
@@ -384,7 +389,7 @@ async fn try_to_start(
     match connected {
         Ok((service, tools)) => {
             let timeout = Duration::from_millis(config.spec.timeout_ms);
-            Ok((Connection { service, link, timeout }, tools))
+            Ok((Connection { service, egress: config.egress.clone(), link, timeout }, tools))
         }
         Err(why) => {
             let has_outdated_sandbox = match &link.program {
@@ -577,6 +582,11 @@ async fn list_tools(peer: &Peer<RoleClient>) -> Result<Vec<ListedTool>, ListErro
 }
 
 impl ToolServers for Servers {
+    fn take_traffic(&self, server: &str) -> CallTraffic {
+        let connection = self.lock().get(server).cloned();
+        connection.and_then(|connection| Some(connection.egress.as_ref()?.take_traffic())).unwrap_or_default()
+    }
+
     fn call<'a>(&'a self, call: ServerCall<'a>, context: &'a ToolContext<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let server = call.server;
@@ -603,6 +613,16 @@ impl ToolServers for Servers {
                 _ => result,
             }
         })
+    }
+}
+
+impl Servers {
+    /// What the programs of all servers have reached and were refused since the last time, by their names.
+    pub fn take_all_traffic(&self) -> Vec<(String, CallTraffic)> {
+        let connections = self.lock();
+        let ways = connections.iter().filter_map(|(name, connection)| Some((name, connection.egress.as_ref()?)));
+        let taken = ways.map(|(name, egress)| (name.clone(), egress.take_traffic()));
+        taken.filter(|(_, traffic)| !traffic.is_empty()).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::stream_bounds::{MAX_MESSAGE_BYTES, StreamBounds};
+use crate::egress::CallEgress;
 use crate::process::Environment;
 use crate::process::bounded_output::CommandOutput;
 use crate::process::spawn::server::{ServerPipes, ServerProcess};
@@ -53,6 +54,8 @@ pub(super) struct ProgramConfig<'a> {
     pub(super) sandbox: &'a Arc<Sandbox>,
     /// Watches what is protected, as long as it lives.
     pub(super) watching: &'a Arc<Sandbox>,
+    /// The hosts that it may reach; `None` if that is nothing or everything.
+    pub(super) egress: Option<&'a CallEgress>,
     pub(super) redactor: &'a Redactor,
     pub(super) bounds: &'a Arc<StreamBounds>,
 }
@@ -70,7 +73,8 @@ impl ServerProgram {
         let failed = |error: io::Error| format!("`{name}` can't be started: {error}");
         let watch = config.watching.watch_server().map_err(failed)?;
         let variables = config.environment.variables();
-        let prepared = config.sandbox.command(&program, config.workspace, variables, false).map_err(failed)?;
+        let prepared = config.sandbox.command(&program, config.workspace, variables, false, config.egress);
+        let prepared = prepared.map_err(failed)?;
         let (process, pipes) = ServerProcess::start(prepared, arguments).map_err(failed)?;
         let ServerPipes { stdin, stdout, stderr } = pipes;
         let bounds = Arc::clone(config.bounds);

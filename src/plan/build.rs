@@ -11,8 +11,8 @@ use super::{
 use crate::diagnostic::Diagnostic;
 use crate::job::{
     self, Agent, ContextEntry, Duration, GENERAL_SUBAGENT, Job, Limit, Limits, PARALLEL_SUBAGENTS, PARENT_TOKENS,
-    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, SkillEntry, SubagentWorkspace, TOOL_CALLS, ToolEntry,
-    WALL_CLOCK_SECONDS,
+    PARENT_TURNS, SUBAGENT_TOKENS, SUBAGENT_TURNS, SUBAGENTS, Size, SkillEntry, SubagentWorkspace, TOOL_CALLS,
+    ToolEntry, UPLOAD_BYTES, WALL_CLOCK_SECONDS,
 };
 use crate::json_schema::{enum_inputs, with_enum_values};
 use crate::lints::{ValidJob, ambiguous_condition, parse_condition, resolve};
@@ -97,7 +97,7 @@ impl Plan {
                     files: job.files().clone(),
                     limits: limits(&declared.limits),
                     env: env.into_iter().collect(),
-                    network: declared.network,
+                    network: job.hosts().network(declared),
                     git: declared.git,
                     protect: declared.protect.iter().map(|path| path.value.clone()).collect(),
                     allow_changes: declared.allow_changes.iter().map(|path| path.value.clone()).collect(),
@@ -111,6 +111,7 @@ impl Plan {
                     keep: declared.keep,
                 };
                 plan.mcp = servers(job, &plan);
+                plan.limits.upload_bytes = upload(&declared.limits, plan.has_hosts());
                 Ok((plan, values.secrets))
             }
             _ => Err(findings),
@@ -138,7 +139,13 @@ fn servers(job: &ValidJob, plan: &Plan) -> IndexMap<String, ServerSpec> {
             tools.retain(|tool, _| plan.allows_server_tool(&name.value, tool));
             tools
         });
-        (name.value.clone(), ServerSpec { tools: listed, ..ServerSpec::new(server) })
+        (
+            name.value.clone(),
+            ServerSpec {
+                tools: listed,
+                ..ServerSpec::new(server, job.hosts().of_server(&name.value, server.network.as_ref()))
+            },
+        )
     });
     servers.collect()
 }
@@ -155,7 +162,16 @@ fn limits(limits: &Limits) -> PlannedLimits {
         },
         tool_calls: count(&limits.tool_calls, TOOL_CALLS),
         subagents: count(&limits.subagents, SUBAGENTS),
+        upload_bytes: None,
         parallel_subagents: job::value_or(limits.parallel_subagents.as_ref(), PARALLEL_SUBAGENTS),
+    }
+}
+
+/// What commands may send: a limit that is declared, or with a list of hosts the default.
+fn upload(limits: &Limits, has_hosts: bool) -> Option<u64> {
+    match &limits.upload {
+        Some(limit) => limit.value.as_option().map(Size::bytes),
+        None => has_hosts.then_some(UPLOAD_BYTES),
     }
 }
 
@@ -315,7 +331,8 @@ impl PlanBuilder<'_> {
             (None, None) => default_prompts::parent_prompt(workspace, &tools, has_tools, returns.is_some(), sets_state),
             (None, Some(_)) => default_prompts::subagent_prompt(workspace, has_tools, returns.is_some(), access),
         };
-        let job = self.valid.job();
+        let valid = self.valid;
+        let job = valid.job();
         let model = self.model(declared.model)?;
         Some(PlannedAgent {
             description: None,
@@ -331,6 +348,7 @@ impl PlanBuilder<'_> {
             outputs,
             max_turns: job::value_or(declared.max_turns, default_turns),
             workspace: access,
+            network: declared.name.and_then(|name| valid.hosts().of_subagent(&name.value, declared.network)),
             returns,
         })
     }
@@ -374,6 +392,7 @@ impl PlanBuilder<'_> {
             max_turns: SUBAGENT_TURNS,
             max_tokens: self.max_tokens(None, None, parent.model.default_max_tokens(SUBAGENT_TOKENS)),
             workspace: SubagentWorkspace::Shared,
+            network: None,
             returns: None,
         }
     }

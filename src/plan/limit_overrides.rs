@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use super::Plan;
 use crate::diagnostic::suggest_name;
-use crate::job::{Duration, MAX_PARALLEL_SUBAGENTS, MAX_TURNS};
+use crate::job::{Duration, MAX_PARALLEL_SUBAGENTS, MAX_TURNS, Size};
 
 /// The limits of the whole run, as the job file names them.
-const NAMES: [&str; 6] = ["cost_usd", "tokens", "wall_clock", "tool_calls", "subagents", "parallel_subagents"];
+const NAMES: [&str; 7] =
+    ["cost_usd", "tokens", "wall_clock", "tool_calls", "subagents", "upload", "parallel_subagents"];
 const TURNS: &str = "max_turns";
 
 /// An error in a limit from the command line.
@@ -69,6 +70,10 @@ impl Plan {
             }
             "tool_calls" => limits.tool_calls = count()?,
             "subagents" => limits.subagents = count()?,
+            "upload" => {
+                let size = or_none(value, || Size::parse(value).map(Size::bytes));
+                limits.upload_bytes = size.ok_or_else(|| bad("a size such as 500kB or 50MB, or none"))?;
+            }
             "parallel_subagents" => limits.parallel_subagents = within(MAX_PARALLEL_SUBAGENTS)?,
             TURNS => self.parent.max_turns = within(MAX_TURNS)?,
             _ => {

@@ -102,7 +102,7 @@ pub struct Plan {
     pub limits: PlannedLimits,
     /// Environment variables that commands get in addition to the default ones.
     pub env: Vec<String>,
-    /// The network access of tools.
+    /// What commands, checks and steps before the agent reach.
     pub network: Network,
     /// What commands may change in git folders. Default: nothing.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -224,6 +224,36 @@ impl Plan {
     /// Whether any agent has a tool that starts commands.
     pub fn has_commands(&self) -> bool {
         self.agents().flat_map(|agent| &agent.tools).any(|grant| starts_commands(&grant.name))
+    }
+
+    /// Everything that something of the run reaches: commands, those of subagents, and programs of tool servers.
+    pub fn networks(&self) -> impl Iterator<Item = &Network> {
+        let of_agents = self.agents().filter_map(|agent| agent.network.as_ref());
+        let of_servers = self.mcp.values().filter(|server| server.is_program()).map(|server| &server.network);
+        std::iter::once(&self.network).chain(of_agents).chain(of_servers)
+    }
+
+    /// Whether anything of the run reaches a list of hosts.
+    pub fn has_hosts(&self) -> bool {
+        self.networks().any(|network| network.hosts().is_some())
+    }
+
+    /// Whether any commands of the run are kept to a list of hosts.
+    pub fn commands_have_hosts(&self) -> bool {
+        let of_agents = self.agents().filter_map(|agent| agent.network.as_ref());
+        std::iter::once(&self.network).chain(of_agents).any(|network| network.hosts().is_some())
+    }
+
+    /// Whether a subagent reaches less than the open network of the run.
+    pub fn is_narrowed(&self) -> bool {
+        let mut of_agents = self.agents().filter_map(|agent| agent.network.as_ref());
+        self.network == Network::Open && of_agents.any(|network| *network != Network::Open)
+    }
+
+    /// Takes the network from commands, for a run without one.
+    pub fn close_network(&mut self) {
+        self.network = Network::None;
+        self.subagents.values_mut().for_each(|agent| agent.network = None);
     }
 
     /// Whether any tool server is a program.
@@ -472,6 +502,9 @@ pub struct PlannedAgent {
     /// The folder that its tools work in. Default: the workspace.
     #[serde(default, skip_serializing_if = "is_default")]
     pub workspace: SubagentWorkspace,
+    /// What its commands reach. Default: what the run's do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// JSON Schema of the data that it returns, with all references resolved within it. Absent: it returns text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returns: Option<Value>,
@@ -552,6 +585,9 @@ pub struct PlannedLimits {
     pub tool_calls: Option<u64>,
     /// Subagents started.
     pub subagents: Option<u64>,
+    /// Bytes that commands send to the hosts of a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload_bytes: Option<u64>,
     /// Subagents running at once, at least 1.
     pub parallel_subagents: u32,
 }

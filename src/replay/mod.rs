@@ -135,6 +135,7 @@ impl Replay {
             wall_clock_ms: plan.limits.wall_clock_ms.filter(|_| runs_tools),
             tool_calls: None,
             subagents: None,
+            upload_bytes: None,
             parallel_subagents: plan.limits.parallel_subagents,
         };
         let provider: Arc<dyn Provider> = Arc::new(NoProvider);
@@ -192,6 +193,7 @@ impl Replay {
             redactor: Arc::default(),
             environment: Arc::default(),
             sandbox: Arc::new(Sandbox::unused()),
+            egress: None,
             servers: None,
             files: None,
         };

@@ -52,7 +52,9 @@ fn without_resumes(agent: &str, events: Vec<JournalEntry>) -> Vec<JournalEntry> 
             | Event::RunFinished(_)
             | Event::WorkspaceChanged(_)
             | Event::OutputsProposed(_)
-            | Event::StateSet(_) => continue,
+            | Event::StateSet(_)
+            | Event::NetworkUsed(_)
+            | Event::NetworkRefused(_) => continue,
             Event::AgentFinished(end) if end.outcome.was_cut_off() => {
                 let went_on =
                     resumed.is_some_and(|resumed| at < resumed) || (end.subagent.is_some() && is_own(end) && at < last);

@@ -17,6 +17,7 @@ mod injection_tests;
 pub mod json;
 pub mod junit;
 pub mod markdown;
+pub mod missing_hosts;
 mod plan_text;
 mod problems;
 pub(crate) mod proposed;

@@ -76,10 +76,13 @@ pub(super) fn plan(preview: &PlanPreview<'_>) -> String {
     page.limit("tokens", &count(limits.tokens));
     page.limit("wall clock", &limits.wall_clock_ms.map_or("none".to_owned(), run_stats::duration));
     page.limit("tool calls", &count(limits.tool_calls));
+    if let Some(bytes) = limits.upload_bytes {
+        page.limit("upload", &pluralize(bytes, "byte"));
+    }
     page.limit("subagents", &format!("{}, {} at once", count(limits.subagents), limits.parallel_subagents));
     page.text.push('\n');
     page.field("", "env", &if plan.env.is_empty() { "none".to_owned() } else { plan.env.join(", ") });
-    page.field("", "network", &format!("{} (requested)", serialized_name(&plan.network)));
+    page.field("", "network", &format!("{} (requested)", plan.network));
     if plan.git != GitAccess::default() {
         let git = serialized_name(&plan.git);
         page.field("", "git", &format!("{git} (commands may change objects, references, logs, the index and HEAD)"));
@@ -208,6 +211,9 @@ impl LineWriter {
             let (name, folder, digest) = (&skill.name, &skill.folder, short_digest(skill.sha256.as_deref()));
             self.field("  ", label, &format!("{name} in {folder}{origin} ({digest})"));
         }
+        if let Some(network) = &agent.network {
+            self.field("  ", "network", &network.to_string());
+        }
         self.block("  ", "system", &preview.plan.system_prompt(agent));
         if let Some(prompt) = &agent.prompt {
             self.block("  ", "prompt", prompt);
@@ -222,7 +228,7 @@ impl LineWriter {
                 None => {
                     let words: Vec<String> = server.command.iter().map(|word| format!("{word:?}")).collect();
                     self.field("  ", "command", &words.join(" "));
-                    self.field("  ", "network", &serialized_name(&server.network));
+                    self.field("  ", "network", &server.network.to_string());
                 }
             }
             let variables: Vec<&str> = server.variables().collect();

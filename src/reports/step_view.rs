@@ -7,10 +7,11 @@ use super::run_stats;
 use crate::conversation::{AgentConversation, Call, CheckAttempt, ReplyBlock, Step, StepKind, Text, Turn, TurnKind};
 use crate::event::{
     AgentFinished, BeforeFinished, CallEnd, CallFinished, CheckFinished, ContextCompacted, Event, LimitReached,
-    ModelChanged, ResultsTruncated,
+    ModelChanged, NetworkRefused, NetworkUsed, ResultsTruncated,
 };
 use crate::message::StopReason;
 use crate::providers::Retry;
+use crate::text::pluralize;
 
 /// The titles of the state at the start and at the end.
 const STATE_READ: &str = "State at the start";
@@ -94,6 +95,8 @@ impl<'a> StepView<'a> {
             StepKind::ResultTaken => Self::of_taken_result(),
             StepKind::LimitReached(event) => Self::of_limit(event),
             StepKind::LimitRaised(limit) => Self::of_raised_limit(limit),
+            StepKind::NetworkUsed(event) => Self::of_used_host(event),
+            StepKind::NetworkRefused(event) => Self::of_refused_host(event),
             StepKind::Resumed(resumed) => {
                 let limits: Vec<String> =
                     resumed.limits.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -120,11 +123,46 @@ impl<'a> StepView<'a> {
             Event::ResultTaken(_) => Self::of_taken_result(),
             Event::LimitReached(event) => Self::of_limit(event),
             Event::LimitRaised(raised) => Self::of_raised_limit(&raised.limit),
+            Event::NetworkUsed(event) => Self::of_used_host(event),
+            Event::NetworkRefused(event) => Self::of_refused_host(event),
             Event::CallFinished(finished) => Self::of_finished_call(finished),
             Event::CheckStarted(started) => Self::new("check", check_title(&started.name, started.attempt), ""),
             Event::CheckFinished(finished) => Self::of_check(&finished.name, finished.attempt, Some(finished)),
             _ => return None,
         })
+    }
+
+    /// A host that was reached.
+    fn of_used_host(event: &NetworkUsed) -> Self {
+        let NetworkUsed { call, host, port, connections, sent_bytes, received_bytes } = event;
+        let note = format!(
+            "{}, {} sent, {} received",
+            pluralize(*connections, "connection"),
+            pluralize(*sent_bytes, "byte"),
+            pluralize(*received_bytes, "byte"),
+        );
+        Self::new("network_used", format!("Network {host}:{port}"), note).with_facts([
+            ("call", json!(call)),
+            ("host", json!(host)),
+            ("port", json!(port)),
+            ("connections", json!(connections)),
+            ("sent_bytes", json!(sent_bytes)),
+            ("received_bytes", json!(received_bytes)),
+        ])
+    }
+
+    /// A host that wasn't reached.
+    fn of_refused_host(event: &NetworkRefused) -> Self {
+        let NetworkRefused { call, host, port, reason, count } = event;
+        let times = if *count == 1 { String::new() } else { format!(", {count} times") };
+        Self::failure("network_refused", format!("No access to {}", event.target()), format!("{reason}{times}"))
+            .with_facts([
+                ("call", json!(call)),
+                ("host", json!(host)),
+                ("port", json!(port)),
+                ("reason", json!(reason)),
+                ("count", json!(count)),
+            ])
     }
 
     /// A step before the agent.

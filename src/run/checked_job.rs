@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use crate::diagnostic::Source;
 use crate::error::Error;
 use crate::git::GitProgram;
-use crate::job::Network;
 use crate::lints::{CostTracking, UserConfig, ValidJob};
 use crate::outputs::Trigger;
 use crate::plan::{InputValues, Plan, RunContext, SecretInputs};
@@ -82,7 +81,7 @@ impl CheckedJob {
                 let message = format!("--offline: {model} needs the network");
                 return Err(Error::usage(message, "Reply from a script or a record: --model replay/FILE."));
             }
-            plan.network = Network::None;
+            plan.close_network();
         }
         Ok((plan, secrets))
     }

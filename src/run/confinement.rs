@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::secrets::RunSecrets;
 use crate::agent::{ConfineCopy, ConfineSteps, ConfinedCopy, ToolDeps};
+use crate::egress::NetworkAccess;
 use crate::error::Error;
 use crate::job::{GitAccess, Network};
 use crate::mcp::ServerSpec;
@@ -49,6 +50,10 @@ pub struct SandboxScope {
     pub changes_files: bool,
     /// What commands reach.
     pub network: Network,
+    /// Whether any of them are kept to a list of hosts.
+    pub has_hosts: bool,
+    /// Whether a subagent reaches less than the open network of the run.
+    pub is_narrowed: bool,
     /// What commands may do in git folders.
     pub git: GitAccess,
     /// The job's own protected paths.
@@ -69,7 +74,9 @@ impl SandboxScope {
             workspace: PathBuf::from(&plan.workspace),
             has_commands: plan.runs_commands(),
             changes_files: plan.changes_files(),
-            network: plan.network,
+            network: plan.network.clone(),
+            has_hosts: plan.commands_have_hosts(),
+            is_narrowed: plan.is_narrowed(),
             git: plan.git,
             protect: plan.protect.clone(),
             allow_changes: plan.allow_changes.clone(),
@@ -140,7 +147,11 @@ impl Confinement {
         // Each copy of a workspace is another place, and would displace what is worth remembering.
         let cache = confinement.places.probe_cache.clone().filter(|_| !is_copy);
         let sandbox = Sandbox::detect_with_cache(confinement.request.mode, policy.clone(), cache);
-        confinement.commands = Some((sandbox.map_err(Error::SandboxUnavailable)?, policy));
+        let sandbox = sandbox.map_err(Error::SandboxUnavailable)?;
+        if confinement.scope.has_hosts {
+            sandbox.tier().supports_hosts().map_err(hosts_unsupported)?;
+        }
+        confinement.commands = Some((sandbox, policy));
         Ok(confinement)
     }
 
@@ -171,6 +182,7 @@ impl Confinement {
         let servers = self.server_sandboxes(servers, record)?;
         let (protected, records) = (std::mem::take(&mut self.protected), self.records.clone());
         let commands = self.commands.take();
+        let narrowed = self.narrowed(commands.as_ref().map(|(_, policy)| policy), record)?;
         let confine_steps = self.for_steps(commands.as_ref().map(|(_, policy)| policy.clone()), record);
         let confine_copy = self.for_copies(commands.as_ref().map(|(_, policy)| policy.clone()), record);
         let sandbox = match commands {
@@ -179,7 +191,7 @@ impl Confinement {
                 .map_err(Error::environment("git's objects can't be kept"))?,
             None => Sandbox::unused().keeping_open((record.lock)()),
         };
-        Ok(Confined { sandbox: Arc::new(sandbox), servers, protected, records, confine_copy, confine_steps })
+        Ok(Confined { sandbox: Arc::new(sandbox), servers, narrowed, protected, records, confine_copy, confine_steps })
     }
 
     /// Sandboxes for the servers whose network access isn't that of the run.
@@ -187,10 +199,12 @@ impl Confinement {
         &self,
         servers: impl Iterator<Item = &'a ServerSpec>,
         record: &RecordAccess<'_>,
-    ) -> Result<Vec<(Network, Arc<Sandbox>)>, Error> {
-        let mut sandboxes: Vec<(Network, Arc<Sandbox>)> = Vec::new();
-        for network in servers.filter(|server| server.is_program()).map(|server| server.network) {
-            if network == self.scope.network || sandboxes.iter().any(|(other, _)| *other == network) {
+    ) -> Result<Vec<(NetworkAccess, Arc<Sandbox>)>, Error> {
+        let mut sandboxes: Vec<(NetworkAccess, Arc<Sandbox>)> = Vec::new();
+        for network in servers.filter(|server| server.is_program()).map(|server| NetworkAccess::from(&server.network)) {
+            if network == NetworkAccess::from(&self.scope.network)
+                || sandboxes.iter().any(|(other, _)| *other == network)
+            {
                 continue;
             }
             let sandbox = match &self.commands {
@@ -202,6 +216,19 @@ impl Confinement {
             sandboxes.push((network, Arc::new(sandbox)));
         }
         Ok(sandboxes)
+    }
+
+    /// Confines the commands of subagents that reach less than the open network of the run.
+    fn narrowed(
+        &self,
+        policy: Option<&SandboxPolicy>,
+        record: &RecordAccess<'_>,
+    ) -> Result<Option<Arc<Sandbox>>, Error> {
+        let Some(policy) = policy.filter(|_| self.scope.is_narrowed) else { return Ok(None) };
+        let policy = SandboxPolicy { network: NetworkAccess::Hosts, ..policy.clone() };
+        let sandbox = Sandbox::detect(self.request.mode, policy.clone()).map_err(Error::SandboxUnavailable)?;
+        let sandbox = sandbox.for_record(&policy, record.guard(&self.records));
+        Ok(Some(Arc::new(sandbox.map_err(Error::environment("git's objects can't be kept"))?)))
     }
 
     /// Confines the steps before the agent as commands are confined, with one more folder that they can change.
@@ -229,18 +256,18 @@ impl Confinement {
         // The copies are in the folder of all runs, which can't be protected as a whole.
         self.records = self.places.runs_folder.join(&self.scope.job);
         let (folder, lock, verifier) = (record.folder.to_owned(), (record.lock)(), record.verifier.clone());
-        Arc::new(move |copy| {
+        Arc::new(move |copy, network| {
             let job_files: Vec<PathBuf> = job_files.iter().map(|path| copy.join(path)).collect();
             let protected = self.protected_in(copy, &job_files);
-            let Some(policy) = &policy else {
+            if policy.is_none() {
                 return Ok(ConfinedCopy { sandbox: Arc::new(Sandbox::unused()), protected });
-            };
+            }
             if self.is_unsearched(&protected) {
                 return Err(
                     "searching a subagent's copy of the workspace for git repositories took too long".to_owned()
                 );
             }
-            let policy = SandboxPolicy { network: policy.network, ..self.policy(copy, &protected) };
+            let policy = SandboxPolicy { network, ..self.policy(copy, &protected) };
             let sandbox = Sandbox::detect(self.request.mode, policy.clone()).map_err(|error| error.to_string())?;
             let lock = lock.as_ref().map(OwnedFd::try_clone).transpose();
             let lock = lock.map_err(|error| format!("a subagent can't be confined: {error}"))?;
@@ -285,7 +312,7 @@ impl Confinement {
             protected: protected.paths.clone(),
             protected_links: protected.links.clone(),
             allowed_changes: protected.allowed_changes.clone(),
-            network: self.scope.network,
+            network: (&self.scope.network).into(),
             readable,
             writable,
             hidden_files: self.places.hidden_key.iter().cloned().collect(),
@@ -295,6 +322,12 @@ impl Confinement {
             guarded_files: GuardedFiles::default(),
         }
     }
+}
+
+/// The error of a run whose commands can't be kept to a list of hosts here.
+fn hosts_unsupported(why: &str) -> Error {
+    let reason = format!("`network: {{ allow: [...] }}` can't be kept to here: {why}");
+    Error::SandboxUnavailable(SandboxUnavailable { reasons: vec![reason], remedy: None })
 }
 
 /// What it means to have no sandbox.
@@ -327,7 +360,8 @@ impl<'a> RecordAccess<'a> {
 /// The sandboxes of one run. Tool servers can be started in them.
 pub struct Confined {
     sandbox: Arc<Sandbox>,
-    servers: Vec<(Network, Arc<Sandbox>)>,
+    servers: Vec<(NetworkAccess, Arc<Sandbox>)>,
+    narrowed: Option<Arc<Sandbox>>,
     protected: ProtectedPaths,
     records: PathBuf,
     confine_copy: Arc<ConfineCopy>,
@@ -337,7 +371,8 @@ pub struct Confined {
 impl Confined {
     /// The sandbox of a tool server, and the one that watches what it changes.
     pub fn for_server(&self, spec: &ServerSpec) -> (Arc<Sandbox>, Arc<Sandbox>) {
-        let sandbox = self.servers.iter().find(|(network, _)| spec.is_program() && *network == spec.network);
+        let access = NetworkAccess::from(&spec.network);
+        let sandbox = self.servers.iter().find(|(network, _)| spec.is_program() && *network == access);
         let sandbox = sandbox.map_or(&self.sandbox, |(_, sandbox)| sandbox);
         (Arc::clone(sandbox), Arc::clone(&self.sandbox))
     }
@@ -353,8 +388,8 @@ impl Confined {
 
     /// What the tools of a replay work with, which writes no record.
     pub fn without_record(self) -> ConfinedTools {
-        let Self { sandbox, protected, records, confine_copy, confine_steps, .. } = self;
-        ConfinedTools { sandbox, protected, records, confine_copy, confine_steps }
+        let Self { sandbox, narrowed, protected, records, confine_copy, confine_steps, .. } = self;
+        ConfinedTools { sandbox, narrowed, protected, records, confine_copy, confine_steps }
     }
 }
 
@@ -362,6 +397,8 @@ impl Confined {
 pub struct ConfinedTools {
     /// For commands.
     pub sandbox: Arc<Sandbox>,
+    /// For commands of subagents that reach less than the open network of the run.
+    pub narrowed: Option<Arc<Sandbox>>,
     /// What no tool may change.
     pub protected: ProtectedPaths,
     /// The folder of records that tools can't find.
@@ -393,6 +430,7 @@ impl ConfinedTools {
             redactor: Arc::new(secrets.redactor),
             environment: Arc::new(secrets.environment),
             sandbox: Arc::clone(&self.sandbox),
+            egress: None,
             servers,
             files: None,
         })

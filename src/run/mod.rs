@@ -24,6 +24,7 @@ mod state_file;
 mod steps_only;
 pub mod tool_servers;
 mod used_limit;
+mod way_out;
 
 pub use self::checked_job::{CheckedJob, RunIdentity, check_cost_limit, run_date};
 pub use self::confinement::{

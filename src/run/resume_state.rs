@@ -104,6 +104,7 @@ impl ResumeState {
             (_, Some("limits.tool_calls")) => {
                 ("tool_calls", limit_of("tool_calls").map_or(calls as f64, |limit| limit.min(calls as f64)))
             }
+            (_, Some("limits.upload")) => ("upload", self.sent_bytes() as f64),
             (_, Some("limits.subagents")) => ("subagents", subagents as f64),
             (_, Some("limits.cost_usd")) => ("cost_usd", cost),
             (_, Some("limits.tokens")) => ("tokens", tokens),
@@ -144,6 +145,21 @@ impl ResumeState {
             JournalCursor::for_resume(agent, entries.iter().cloned(), &[], &RaisedLimits::default()).calls_started()
         });
         past.fold((0, 0), |(all, children), (more, of_them)| (all + more, children + of_them))
+    }
+
+    /// How many bytes commands and tool servers have sent.
+    pub fn sent_bytes(&self) -> u64 {
+        let used = self.journals.values().flatten().filter_map(|entry| match &entry.event {
+            Event::NetworkUsed(used) => Some(used.sent_bytes),
+            _ => None,
+        });
+        used.fold(0, u64::saturating_add)
+    }
+
+    /// How many refusals of connections are recorded.
+    pub(super) fn refused_lines(&self) -> u64 {
+        let refused = self.journals.values().flatten().filter(|entry| matches!(entry.event, Event::NetworkRefused(_)));
+        refused.count() as u64
     }
 
     /// The limits that are raised: those that are replaced now, and those of the last resume if it was interrupted before

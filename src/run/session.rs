@@ -22,11 +22,13 @@ use super::secrets::RunSecrets;
 use super::signals::Signals;
 use super::state_file::StateSource;
 use super::tool_servers::{self, StartContext};
+use super::way_out::way_out;
 use crate::agent::{
-    Agent, FILES_VARIABLE, MapShare, MessageFile, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory, RunState,
-    StepDeps, ToolDeps, copy_step_files, write_event,
+    Agent, FILES_VARIABLE, MapShare, MessageFile, NetworkDeps, OwnWorkspaces, RunAbort, RunDeps, RunGates, RunHistory,
+    RunState, StepDeps, ToolDeps, copy_step_files, write_event,
 };
 use crate::apply::check_patch;
+use crate::egress::Egress;
 use crate::error::{Error, TakenOver};
 use crate::event::{
     AgentFinished, ErrorInfo, Event, FORMAT, Outcome, OutputsProposed, PARENT, Resumed, RunFinished, RunModel,
@@ -164,6 +166,7 @@ pub struct Session<'a> {
     tools: ToolDeps,
     servers: Option<Arc<Servers>>,
     own_workspaces: Option<Arc<OwnWorkspaces>>,
+    network: NetworkDeps,
     steps: StepDeps,
     state: Option<StateSource>,
     protected: Protected,
@@ -231,7 +234,10 @@ impl<'a> Session<'a> {
         let confined = confinement.for_record(&RecordAccess::of(&record.recorder), prepared.plan.mcp.values())?;
         let elapsed = record.before.as_ref().map(ResumeState::elapsed).unwrap_or_default();
         let begun = RunningInstant::now();
-        let servers = start_servers(&mut prepared, &confined, &backends, begun, elapsed, record.before.is_some());
+        let sent = record.before.as_ref().map_or(0, ResumeState::sent_bytes);
+        let egress = way_out(&prepared.plan, &prepared.options, sent, &backends.host)?;
+        let ways = (&confined, egress.as_ref());
+        let servers = start_servers(&mut prepared, ways, &backends, begun, elapsed, record.before.is_some());
         let servers = servers.await?;
         let elapsed = elapsed + begun.elapsed();
         prepared.plan = prepared.plan.redacted(&prepared.secrets.redactor);
@@ -254,10 +260,13 @@ impl<'a> Session<'a> {
         let of_servers = servers.clone().map(|servers| servers as Arc<dyn ToolServers>);
         let lock = state.as_ref().and_then(StateSource::lock).map(Path::to_owned).into_iter().collect();
         let mut tools = confined.open(Path::new(&plan.workspace), lock, secrets, of_servers)?;
+        tools.egress = plan.network.hosts().and(egress.clone());
         if let Some(files) = &files {
             tools.files =
                 Some(Arc::new(Workspace::open(files, vec![files.clone()], Vec::new()).map_err(record_failed)?));
         }
+        let refused_lines = record.before.as_ref().map_or(0, ResumeState::refused_lines);
+        let network = NetworkDeps { egress, narrowed: confined.narrowed.clone(), refused_lines };
         let ConfinedTools { protected, records, confine_copy, confine_steps, .. } = confined;
         let read = state.as_ref().map(StateSource::start).unwrap_or_default();
         let steps = StepDeps { confine: Some(confine_steps), files, given: given_steps, state: read };
@@ -279,6 +288,7 @@ impl<'a> Session<'a> {
             tools,
             servers,
             own_workspaces,
+            network,
             steps,
             state,
             protected,
@@ -338,6 +348,7 @@ impl<'a> Session<'a> {
             prices: host.prices.clone(),
             message_file: Arc::new(MessageFile::new(Some(folder.clone()))),
             clock: host.clock,
+            network: self.network,
             steps: self.steps,
             own_workspaces: self.own_workspaces.clone(),
             changes: Some(Arc::new(current)),
@@ -384,6 +395,11 @@ impl Running<'_> {
         let plan = &self.run.deps.plan;
         let unused = self.sink.unused_replies(plan, &self.backends.providers);
         let unused = unused.filter(|_| parent.outcome == Outcome::Completed);
+        for (server, traffic) in self.servers.iter().flat_map(|servers| servers.take_all_traffic()) {
+            // If the journal can't be written, the next write reports it.
+            let _ = self.run.record_traffic(PARENT, &format!("server {server}"), &traffic);
+        }
+        let _ = self.run.record_refused_rest();
         let servers_end = match &self.servers {
             Some(servers) => servers.stop(self.backends.signals.stop.is_cancelled()).await,
             None => Ok(()),
@@ -622,7 +638,7 @@ fn check_proposed_patch(
 /// Starts the tool servers, before anything is spent.
 async fn start_servers(
     prepared: &mut Prepared<'_>,
-    confined: &Confined,
+    (confined, egress): (&Confined, Option<&Egress>),
     backends: &Backends<'_>,
     begun: RunningInstant,
     elapsed: Duration,
@@ -636,6 +652,7 @@ async fn start_servers(
         stop: &backends.signals.stop,
         deadline: time_limit.map(|limit| begun + limit.saturating_sub(elapsed)),
         is_offline: prepared.options.offline,
+        egress,
     };
     // They have the servers' answers.
     let scripts = prepared.scripts.iter().filter(|_| !prepared.plan.mcp.is_empty());

@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::confinement::Confined;
 use super::host::Host;
+use crate::egress::Egress;
 use crate::error::Error;
-use crate::job::{Network, allows_model_name, allows_tool};
+use crate::job::{allows_model_name, allows_tool};
 use crate::lints::provider_keys;
 use crate::mcp::{
     PlannedHeader, ScriptedServers, ServerConfig, ServerSpec, ServerStart, Servers, StartError, StartLimits,
@@ -49,6 +50,8 @@ pub struct StartContext<'a> {
     pub deadline: Option<RunningInstant>,
     /// Whether they get no network.
     pub is_offline: bool,
+    /// The way out that all lists of hosts share; `None` if there is no list.
+    pub egress: Option<&'a Egress>,
 }
 
 /// Starts servers.
@@ -161,7 +164,7 @@ fn own_tool_name(tool: &str, allowed: &[String]) -> String {
 /// What a server is started with. The error says why it can't be started.
 fn config(server: WantedServer, context: &StartContext<'_>, host: &Host<'_>) -> Result<ServerConfig, String> {
     let WantedServer { name, spec, allow } = server;
-    if context.is_offline && (!spec.is_program() || spec.network == Network::Open) {
+    if context.is_offline && (!spec.is_program() || !spec.network.is_none()) {
         return Err("needs the network, which --offline doesn't allow".to_owned());
     }
     // A record could name any variable.
@@ -198,6 +201,11 @@ fn config(server: WantedServer, context: &StartContext<'_>, host: &Host<'_>) -> 
         }
     };
     let (sandbox, watching) = context.confined.for_server(&spec);
+    let hosts = spec.network.hosts().filter(|_| spec.is_program());
+    if hosts.is_some() {
+        sandbox.tier().supports_hosts().map_err(|why| format!("can't be kept to its list of hosts here: {why}"))?;
+    }
+    let egress = hosts.zip(context.egress).map(|(hosts, egress)| egress.scope(hosts).call());
     let url = spec.url.as_deref().and_then(|url| Url::parse(url).ok());
     let variable = |name: &str| host.variable(name).map(str::to_owned);
     Ok(ServerConfig {
@@ -208,6 +216,7 @@ fn config(server: WantedServer, context: &StartContext<'_>, host: &Host<'_>) -> 
         sandbox,
         watching,
         workspace: context.workspace.into(),
+        egress,
         bypasses_proxy: url.is_none_or(|url| bypasses_proxy(&variable, &url)),
         name,
         spec,

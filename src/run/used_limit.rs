@@ -28,6 +28,7 @@ impl UsedLimit {
             "wall_clock" => format!("it ran for {} of {}", seconds(self.used), seconds(limit)),
             "max_turns" => format!("{} of {limit} turns are used", self.used),
             "tool_calls" => format!("{} of {limit} tool calls are used", self.used),
+            "upload" => format!("{} of {} are sent", size(self.used), size(limit)),
             name => format!("{} of {limit} {name} are used", self.used),
         }
     }
@@ -38,6 +39,7 @@ impl UsedLimit {
         match self.name {
             "cost_usd" => format!("cost_usd={}", (twice * 100.0).ceil() / 100.0),
             "wall_clock" => format!("wall_clock={}", seconds(twice)),
+            "upload" => format!("upload={}", size(twice)),
             name => format!("{name}={}", twice.ceil()),
         }
     }
@@ -52,6 +54,7 @@ pub(super) fn limit_value(name: &str, limits: &PlannedLimits, max_turns: u32) ->
         "tool_calls" => count(limits.tool_calls),
         "subagents" => count(limits.subagents),
         "tokens" => count(limits.tokens),
+        "upload" => count(limits.upload_bytes),
         _ => Some(f64::from(max_turns)),
     }
 }
@@ -61,4 +64,17 @@ pub(super) fn limit_value(name: &str, limits: &PlannedLimits, max_turns: u32) ->
 fn seconds(seconds: f64) -> String {
     let whole = seconds.ceil().max(1.0) as u64;
     Duration::from_seconds(whole).map_or_else(|| format!("{whole}s"), |time| time.to_string())
+}
+
+/// A size as a job writes it, rounded up.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn size(bytes: f64) -> String {
+    let bytes = bytes.ceil().max(0.0) as u64;
+    if bytes < 10_000 {
+        format!("{bytes}B")
+    } else if bytes < 10_000_000 {
+        format!("{}kB", bytes.div_ceil(1_000))
+    } else {
+        format!("{}MB", bytes.div_ceil(1_000_000))
+    }
 }

@@ -17,6 +17,7 @@ use std::time::Instant;
 use rustix::fs::MemfdFlags;
 
 use super::call_id::{CALL_ID_VARIABLE, call_prefix};
+use super::host_access::{HostAccess, WaitingCommand};
 use super::kill_guard::KillGuard;
 use super::landlock::SocketScope;
 use super::mounts::{HostPaths, MountLayout};
@@ -25,7 +26,8 @@ use super::probe_cache::{CachedProbe, ProbeCache};
 use super::scratch_dirs::ScratchDirs;
 use super::tier_probe::Probe;
 use super::{programs, seccomp, tier_probe};
-use crate::job::{GitAccess, Network};
+use crate::egress::{CallEgress, Egress, EgressRules, NetworkAccess, UploadMeter};
+use crate::job::GitAccess;
 use crate::sync::IgnorePoison;
 
 /// The flags for every command. Bubblewrap itself sets `no_new_privs`.
@@ -115,7 +117,7 @@ impl Bubblewrap {
         if policy.allowed_changes.git == GitAccess::Commit {
             policy.object_stages.create(&policy.object_folders()).map_err(failed)?;
         }
-        let has_network = policy.network == Network::Open;
+        let has_network = policy.network == NetworkAccess::Open;
         // A bwrap with the set-user-id bit needs the privileges that the scope would take away.
         let is_setuid = fs::metadata(&program).is_ok_and(|metadata| metadata.mode() & 0o4000 != 0);
         let mut bubblewrap = Arc::new(Self {
@@ -175,7 +177,7 @@ impl Bubblewrap {
                  processes",
             );
         }
-        if self.policy.network == Network::Open && self.socket_scope.is_none() {
+        if self.policy.network == NetworkAccess::Open && self.socket_scope.is_none() {
             degradations.push(
                 "commands with network access reach abstract unix sockets, such as those of D-Bus and X11; preventing \
                  that takes Linux 6.12 and a bwrap without the set-user-id bit",
@@ -202,7 +204,9 @@ impl Bubblewrap {
         let prepare = move || {
             // A read-only workspace needs fewer mounts and no other kind of mount, so it works if this works.
             let workspace = &bubblewrap.policy.workspace;
-            let mut prepared = bubblewrap.prepare_command(&shell, workspace, &BTreeMap::new(), false)?;
+            // Nothing is reached, but the sockets are made.
+            let egress = Egress::new(EgressRules::default(), UploadMeter::default()).call();
+            let mut prepared = bubblewrap.prepare_command(&shell, workspace, &BTreeMap::new(), false, Some(&egress))?;
             prepared.command.args(["-c", tier_probe::BASH_STATUS_SCRIPT]);
             Ok(prepared)
         };
@@ -245,9 +249,10 @@ impl Bubblewrap {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
+        egress: Option<&CallEgress>,
     ) -> io::Result<PreparedCommand> {
         self.confirm()?;
-        self.prepare_command(program, folder, variables, read_only)
+        self.prepare_command(program, folder, variables, read_only, egress)
     }
 
     fn prepare_command(
@@ -256,27 +261,29 @@ impl Bubblewrap {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
+        egress: Option<&CallEgress>,
     ) -> io::Result<PreparedCommand> {
         self.scratch.settle();
         self.kill_guard.get_or_init(|| KillGuard::shared().ok());
         let BwrapOptions { new_proc, disable_userns } = self.options;
-        let host_paths = self.host_paths.get_or_init(|| HostPaths::detect(&self.policy));
+        let host_paths = self.host_paths.get_or_init(|| HostPaths::detect(&self.policy, &self.scratch));
         let layout = MountLayout::new(&self.policy, host_paths, &self.scratch, read_only, new_proc);
         let hidden = layout.hidden_paths();
         let mut arguments: Vec<OsString> = FLAGS.map(OsString::from).into();
         if disable_userns {
             arguments.push("--disable-userns".into());
         }
-        if self.policy.network == Network::None {
+        if self.policy.network != NetworkAccess::Open {
             arguments.push("--unshare-net".into());
         }
         arguments.extend(layout.bwrap_arguments());
         arguments.extend(["--chdir".into(), folder.as_os_str().to_owned()]);
         // Variables aren't set in bubblewrap's own environment, where the dynamic linker would read some of them outside of
         // the sandbox, nor on its command line, which other users can read.
+        let hides = |name: &str| self.policy.network == NetworkAccess::Hosts && is_proxy_variable(name);
         let fixed = [("HOME", layout.home.as_os_str()), ("TMPDIR", OsStr::new("/tmp"))];
         let given = variables.iter().map(|(name, value)| (name.as_str(), OsStr::new(value)));
-        let given = given.filter(|(name, _)| fixed.iter().all(|(own_name, _)| own_name != name));
+        let given = given.filter(|(name, _)| fixed.iter().all(|(own_name, _)| own_name != name) && !hides(name));
         for (name, value) in given.chain(fixed) {
             arguments.extend(["--setenv".into(), name.into(), value.to_owned()]);
         }
@@ -293,8 +300,16 @@ impl Bubblewrap {
         let (status_pipe, writer) = io::pipe()?;
         rustix::io::ioctl_fionbio(&status_pipe, true)?;
         pass_fd(&mut command, "--json-status-fd", writer.into());
+        let hosts = match egress.filter(|_| self.policy.network == NetworkAccess::Hosts) {
+            Some(egress) => {
+                let (reader, start) = io::pipe()?;
+                pass_fd(&mut command, "--block-fd", reader.into());
+                Some(HostAccess::Namespace(WaitingCommand::new(egress, status_pipe.try_clone()?, start)))
+            }
+            None => None,
+        };
         command.arg("--").arg(program);
-        Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe), hidden })
+        Ok(PreparedCommand { command, is_supervised: false, status_pipe: Some(status_pipe), hidden, hosts })
     }
 }
 
@@ -339,6 +354,11 @@ fn restriction(read: impl Fn(&str) -> Option<String>) -> Option<(&'static str, &
     let forbids =
         |(setting, value, ..): &&(&str, &str, &str, &str)| read(setting).is_some_and(|is| is.trim() == *value);
     RESTRICTIONS.iter().find(forbids).map(|(.., what, remedy)| (*what, *remedy))
+}
+
+/// Whether a variable names a proxy. Commands need none, and reach none that isn't in their list.
+fn is_proxy_variable(name: &str) -> bool {
+    ["http_proxy", "https_proxy", "all_proxy", "ftp_proxy", "no_proxy"].iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// A memory file with the arguments, each followed by a NUL.

@@ -1,6 +1,6 @@
 use super::allowed_changes::AllowedChanges;
 use super::*;
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 /// A sandbox that confines nothing and guards `job.yaml`, which is in the workspace.
 fn guarding(workspace: &Path) -> Sandbox {
@@ -11,7 +11,7 @@ fn guarding(workspace: &Path) -> Sandbox {
         protected: vec![workspace.join("job.yaml")],
         protected_links: vec![],
         allowed_changes: AllowedChanges::default(),
-        network: Network::None,
+        network: NetworkAccess::None,
         readable: vec![],
         writable: vec![],
         hidden_files: vec![],

@@ -10,8 +10,6 @@ mod bpf;
 #[cfg(target_os = "linux")]
 mod bubblewrap;
 mod call_id;
-#[cfg(target_os = "linux")]
-mod chmod_broker;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod command_watch_tests;
@@ -19,11 +17,15 @@ mod command_watch_tests;
 mod hidden_paths;
 pub mod home;
 #[cfg(target_os = "linux")]
+pub mod host_access;
+#[cfg(target_os = "linux")]
 pub mod kill_guard;
 #[cfg(target_os = "linux")]
 pub mod landlock;
 #[cfg(target_os = "linux")]
 mod mounts;
+#[cfg(target_os = "linux")]
+mod namespace_sockets;
 mod object_stage;
 mod policy;
 #[cfg(target_os = "linux")]
@@ -40,6 +42,8 @@ mod seatbelt;
 pub mod seccomp;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
+#[cfg(target_os = "linux")]
+mod syscall_broker;
 mod tamper_error;
 pub mod tamper_guard;
 mod tamper_watch;
@@ -64,6 +68,7 @@ pub use self::policy::{
 pub(crate) use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::{TamperError, UndoneChanges};
 use self::tamper_watch::TamperWatch;
+use crate::egress::CallEgress;
 use crate::job::GitAccess;
 
 /// There is nothing like landlock.
@@ -281,7 +286,8 @@ impl Sandbox {
     }
 
     /// Prepares a command that runs `program` in `folder` with exactly these variables, plus `HOME` and `TMPDIR`, which the
-    /// tier sets. With `read_only` it can only write to its private `HOME` and `/tmp`.
+    /// tier sets. With `read_only` it can only write to its private `HOME` and `/tmp`. It reaches the hosts of `egress` if the policy
+    /// has [`NetworkAccess::Hosts`](crate::egress::NetworkAccess::Hosts).
     ///
     /// # Errors
     /// If the system refuses a resource that the start needs.
@@ -291,6 +297,7 @@ impl Sandbox {
         folder: &Path,
         variables: &BTreeMap<String, String>,
         read_only: bool,
+        egress: Option<&CallEgress>,
     ) -> io::Result<PreparedCommand> {
         let direct = || {
             let mut command = Command::new(program);
@@ -305,11 +312,11 @@ impl Sandbox {
                 let mut command = direct();
                 command.env("HOME", scratch.home());
                 let mut prepared = self.supervised(command);
-                landlock.confine(&mut prepared.command, read_only);
+                prepared.hosts = landlock.confine(&mut prepared.command, read_only, egress)?;
                 Ok(prepared)
             }
             #[cfg(target_os = "linux")]
-            Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only),
+            Backend::Bubblewrap(bubblewrap) => bubblewrap.command(program, folder, variables, read_only, egress),
             #[cfg(target_os = "macos")]
             Backend::Seatbelt(seatbelt) => Ok(self.supervised(seatbelt.command(program, folder, variables, read_only))),
         }

@@ -8,8 +8,8 @@ use super::object_stage::{EXISTING, ObjectStage};
 use super::policy::{HiddenPaths, SandboxPolicy};
 use super::scratch_dirs::ScratchDirs;
 use super::{hidden_paths, home};
+use crate::egress::NetworkAccess;
 use crate::isolation::WORKSPACES_FOLDER;
-use crate::job::Network;
 
 /// How many files next to a writable one are made read-only one by one. The check after each command finds changes of the
 /// others.
@@ -22,7 +22,7 @@ enum Mount {
     Host { writable: bool },
     /// A scratch folder of the run, writable.
     Scratch(PathBuf),
-    /// A folder that is at another path outside of the sandbox, read-only.
+    /// A folder or file that is at another path outside of the sandbox, read-only.
     ReadOnly(PathBuf),
     /// An empty folder, read-only if it is sealed.
     Tmpfs { sealed: bool },
@@ -42,19 +42,30 @@ pub(super) struct HostPaths {
     /// Files and folders that only root may read.
     root_only: Vec<PathBuf>,
     resolv_conf: Option<PathBuf>,
+    /// Files of the system's resolver, and what commands see in place of them.
+    resolver: Vec<(PathBuf, PathBuf)>,
     /// The home folder, canonical; `None` if it can't be replaced.
     home: Option<PathBuf>,
 }
 
 impl HostPaths {
     /// Finds them on this machine.
-    pub(super) fn detect(policy: &SandboxPolicy) -> Self {
+    pub(super) fn detect(policy: &SandboxPolicy, scratch: &ScratchDirs) -> Self {
         let home = policy.home.as_ref().and_then(|home| home.canonicalize().ok());
         let resolv_conf = Path::new("/etc/resolv.conf").canonicalize().ok();
+        let resolver = match policy.network {
+            NetworkAccess::Hosts => {
+                let hosts = Path::new("/etc/hosts").canonicalize().ok();
+                let files = [(resolv_conf.clone(), scratch.resolv_conf()), (hosts, scratch.hosts())];
+                files.into_iter().filter_map(|(path, own)| Some((path?, own))).collect()
+            }
+            _ => Vec::new(),
+        };
         Self {
             folders: hidden_paths::hidden_dirs().into_iter().collect(),
             root_only: hidden_paths::root_only_paths().into_iter().collect(),
-            resolv_conf: resolv_conf.filter(|_| policy.network == Network::Open),
+            resolver,
+            resolv_conf: resolv_conf.filter(|_| policy.network == NetworkAccess::Open),
             home: home.filter(|home| home.is_dir() && home.parent().is_some()),
         }
     }
@@ -116,6 +127,9 @@ impl MountLayout {
         layout.add_toolchains(policy, host_paths);
         if let Some(path) = host_paths.resolv_conf.as_ref().filter(|path| path.exists() && !layout.shows_host(path)) {
             layout.put(path, Mount::Host { writable: false });
+        }
+        for (path, own) in &host_paths.resolver {
+            layout.put(path, Mount::ReadOnly(own.clone()));
         }
         // Programs start and end while a run lasts.
         let sockets = hidden_paths::listening_sockets(|path| layout.shows_host(path));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::allowed_changes::AllowedChanges;
 use super::object_stage::{GuardedFiles, ObjectStages};
+use crate::egress::NetworkAccess;
 use crate::job::Network;
 
 /// What the commands of a run may read, change and reach; the same for all of them.
@@ -24,8 +25,8 @@ pub struct SandboxPolicy {
     pub protected_links: Vec<PathBuf>,
     /// Exceptions: what may change inside protected paths.
     pub allowed_changes: AllowedChanges,
-    /// Whether commands have network access.
-    pub network: Network,
+    /// What commands may reach.
+    pub network: NetworkAccess,
     /// Folders that commands may read in addition to the system's, absolute.
     pub readable: Vec<PathBuf>,
     /// Folders that commands may change in addition to the workspace, absolute.
@@ -61,6 +62,16 @@ impl SandboxPolicy {
     }
 }
 
+impl From<&Network> for NetworkAccess {
+    fn from(network: &Network) -> Self {
+        match network {
+            Network::None => Self::None,
+            Network::Allow(_) => Self::Hosts,
+            Network::Open => Self::Open,
+        }
+    }
+}
+
 /// How commands are confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
@@ -74,6 +85,20 @@ pub enum Tier {
     Seatbelt,
     /// Separate namespaces, made by bubblewrap.
     Bubblewrap,
+}
+
+impl Tier {
+    /// Whether commands can be kept to a list of hosts, that is, whether there can be [`NetworkAccess::Hosts`].
+    ///
+    /// # Errors
+    /// Why they can't, as a sentence without a full stop that follows "`network: { allow: [...] }` can't be kept to here: ".
+    pub fn supports_hosts(self) -> Result<(), &'static str> {
+        match self {
+            Self::Unused | Self::Bubblewrap | Self::Landlock => Ok(()),
+            Self::Seatbelt => Err("on macOS, commands can't be kept to a list of hosts yet"),
+            Self::Off => Err("without a sandbox, nothing keeps commands to a list of hosts"),
+        }
+    }
 }
 
 impl fmt::Display for Tier {
@@ -151,12 +176,22 @@ pub struct PreparedCommand {
     pub status_pipe: Option<PipeReader>,
     /// What bubblewrap hides, without which it can't start the command.
     pub hidden: HiddenPaths,
+    /// What must serve the command as soon as the process has been started.
+    #[cfg(target_os = "linux")]
+    pub hosts: Option<super::host_access::HostAccess>,
 }
 
 impl PreparedCommand {
     /// A command that starts without a launcher.
     pub(super) fn direct(command: Command) -> Self {
-        Self { command, is_supervised: false, status_pipe: None, hidden: HiddenPaths::default() }
+        Self {
+            command,
+            is_supervised: false,
+            status_pipe: None,
+            hidden: HiddenPaths::default(),
+            #[cfg(target_os = "linux")]
+            hosts: None,
+        }
     }
 }
 

@@ -24,6 +24,9 @@ const PREFIX: &str = "legwork-run-";
 const UNLOCKED_PREFIX: &str = "legwork-new-";
 /// The file that a run keeps locked.
 const LOCK: &str = "lock";
+/// One name server, which always answers at once. Without `search`, a name is looked up as it is.
+#[cfg(target_os = "linux")]
+const RESOLV_CONF: &str = "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n";
 /// How many entries of the parent folder are searched for folders of earlier runs.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -99,6 +102,28 @@ impl ScratchDirs {
     /// The folder that replaces `/tmp`.
     pub(crate) fn tmp(&self) -> PathBuf {
         self.folder.join("tmp")
+    }
+
+    /// What replaces the file that says where names are looked up, in a sandbox whose connections are served.
+    #[cfg(target_os = "linux")]
+    pub(super) fn resolv_conf(&self) -> PathBuf {
+        self.written("resolv.conf", RESOLV_CONF)
+    }
+
+    /// What replaces the file with known names, which are only those of the machine itself.
+    #[cfg(target_os = "linux")]
+    pub(super) fn hosts(&self) -> PathBuf {
+        let system = rustix::system::uname();
+        let name = system.nodename().to_string_lossy();
+        self.written("hosts", &format!("127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {name}\n"))
+    }
+
+    /// A file that commands can't change. If it can't be written, bubblewrap reports that it is missing.
+    #[cfg(target_os = "linux")]
+    fn written(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        let _ = fs::write(&path, text);
+        path
     }
 
     /// A folder that commands have no access to.

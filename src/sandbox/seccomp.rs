@@ -7,7 +7,7 @@
 use libc::{EOPNOTSUPP, EPERM, c_long};
 
 use super::bpf::{ArgRule, BpfProgram, SeccompAction};
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 /// The architecture's number in `<linux/audit.h>`; 0 if there is no filter for it.
 const ARCH: u32 = if cfg!(all(target_arch = "x86_64", target_endian = "little")) {
@@ -107,11 +107,11 @@ const NOT_IMPLEMENTED_CALLS: &[c_long] = &[
 /// The filter for a command in its own namespaces, in the format of `bwrap --seccomp`; empty for an unknown architecture.
 /// Without network access, the command still has the loopback interface of its namespace, but no unix sockets, which would reach
 /// every server whose socket file it sees.
-pub fn bubblewrap_filter(network: Network) -> Vec<u8> {
+pub fn bubblewrap_filter(network: NetworkAccess) -> Vec<u8> {
     let Some(mut program) = base_program() else { return Vec::new() };
     let families: &[i32] = match network {
-        Network::None => &[libc::AF_INET, libc::AF_INET6],
-        Network::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX],
+        NetworkAccess::None | NetworkAccess::Hosts => &[libc::AF_INET, libc::AF_INET6],
+        NetworkAccess::Open => &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX],
     };
     allow_sockets(&mut program, families, true);
     deny_set_id_modes(&mut program, libc::SYS_fchmod, 1);
@@ -126,12 +126,13 @@ pub fn bubblewrap_filter(network: Network) -> Vec<u8> {
 
 /// The filter for a command that only landlock, at version `abi`, separates from the machine. Calls that change a file's mode,
 /// owner or times, which landlock doesn't control, are passed to the filter's listener. Empty for an unknown architecture.
-pub(super) fn landlock_filter(network: Network, abi: i32) -> Vec<u8> {
+pub(super) fn landlock_filter(network: NetworkAccess, abi: i32) -> Vec<u8> {
     let Some(mut program) = base_program() else { return Vec::new() };
     match network {
-        Network::None => allow_sockets(&mut program, &[], false),
+        NetworkAccess::None => allow_sockets(&mut program, &[], false),
+        NetworkAccess::Hosts => allow_notified_connections(&mut program),
         // No unix sockets: they reach every server whose path is known, and Docker's would be a way out.
-        Network::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
+        NetworkAccess::Open => allow_sockets(&mut program, &[libc::AF_INET, libc::AF_INET6], true),
     }
     program.add_calls(NOTIFIED_CALLS, SeccompAction::Notify);
     program.add_calls(ATTRIBUTE_CALLS, SeccompAction::Errno(EOPNOTSUPP));
@@ -295,5 +296,28 @@ fn allow_sockets(program: &mut BpfProgram, families: &[i32], allow_getifaddrs: b
         conditions.push([(0, ALL, libc::AF_NETLINK as u32), (2, ALL, libc::NETLINK_ROUTE as u32)]);
     }
     program.allow_only(libc::SYS_socket, &conditions);
-    program.allow_only(libc::SYS_socketpair, &[[(0, ALL, libc::AF_UNIX as u32)]]);
+    allow_pairs(program, families.contains(&libc::AF_UNIX));
+}
+
+/// Allows socket pairs. A datagram socket can send to every server whose socket file it sees, also if it is one of a pair.
+fn allow_pairs(program: &mut BpfProgram, allow_datagrams: bool) {
+    let kinds = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM];
+    let kinds = &kinds[..if allow_datagrams { 3 } else { 2 }];
+    let pairs: Vec<_> = kinds.iter().map(|kind| [(0, ALL, libc::AF_UNIX as u32), (1, 0xf, *kind as u32)]).collect();
+    program.allow_only(libc::SYS_socketpair, &pairs);
+}
+
+/// Allows sockets of TCP over IPv4, whose connections are made by the filter's listener.
+fn allow_notified_connections(program: &mut BpfProgram) {
+    let tcp =
+        |protocol: i32| [(0, ALL, libc::AF_INET as u32), (1, 0xf, libc::SOCK_STREAM as u32), (2, ALL, protocol as u32)];
+    program.allow_only(libc::SYS_socket, &[tcp(0), tcp(libc::IPPROTO_TCP)]);
+    allow_pairs(program, false);
+    program.add_calls(&[libc::SYS_connect], SeccompAction::Notify);
+    program.add_calls(&[libc::SYS_bind, libc::SYS_listen], DENY);
+    // This flag connects without connect(2). Without it, these sockets ignore the address of a message.
+    let fast_open = libc::MSG_FASTOPEN as u32;
+    for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+        program.allow_only(call, &[[(flags, fast_open, 0)]]);
+    }
 }

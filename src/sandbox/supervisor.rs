@@ -268,7 +268,7 @@ fn parent_of(process: Pid) -> i32 {
 
 /// The set of all signals.
 #[allow(unsafe_code)]
-fn all_signals() -> libc::sigset_t {
+pub(super) fn all_signals() -> libc::sigset_t {
     // SAFETY: all zeros is a valid set, and it outlives the call.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -279,7 +279,7 @@ fn all_signals() -> libc::sigset_t {
 
 /// Sets which signals are blocked, and returns the former mask.
 #[allow(unsafe_code)]
-fn block_signals(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+pub(super) fn block_signals(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = all_signals();
     // SAFETY: both sets outlive the call.
     match unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, &raw mut before) } {

@@ -159,6 +159,9 @@ fn run_first(
 /// Runs a confined shell to its end.
 fn run(prepared: PreparedCommand, running: &Mutex<ProbeShell>) -> io::Result<String> {
     // The pipe for the report of bubblewrap must stay open.
+    #[cfg(target_os = "linux")]
+    let PreparedCommand { mut command, status_pipe: _status_pipe, hosts, .. } = prepared;
+    #[cfg(not(target_os = "linux"))]
     let PreparedCommand { mut command, status_pipe: _status_pipe, .. } = prepared;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = {
@@ -171,6 +174,8 @@ fn run(prepared: PreparedCommand, running: &Mutex<ProbeShell>) -> io::Result<Str
         child
     };
     drop(command);
+    #[cfg(target_os = "linux")]
+    let serving = hosts.map(super::host_access::HostAccess::serve).transpose()?;
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     // The output is a page or two, which fits into the pipes' buffers. Errors show up as missing output.
     let _ = child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut stdout));
@@ -178,6 +183,10 @@ fn run(prepared: PreparedCommand, running: &Mutex<ProbeShell>) -> io::Result<Str
     let _ = waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     lock(running).process = None;
     let status = child.wait()?;
+    #[cfg(target_os = "linux")]
+    if let Some(serving) = serving {
+        serving.finish_now()?;
+    }
     if !status.success() {
         let stderr = String::from_utf8_lossy(&stderr);
         let line = stderr.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no error message");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::diagnostic::Source;
+use crate::diagnostic::{Diagnostic, Source, SourceSpan};
 use crate::sync::IgnorePoison;
 use crate::text::bounded::read_at_most;
 use crate::workspace::open_beneath::{self, DIR_FLAGS};
@@ -63,6 +63,21 @@ pub enum PromptFileError {
     Missing,
     /// Another reason, as words that follow the file's name: `is a folder`.
     Unreadable(String),
+}
+
+impl PromptFileError {
+    /// The finding about a file with this path. `below` says which files can be used.
+    pub(crate) fn to_diagnostic(&self, path: &str, place: SourceSpan, below: &str) -> Diagnostic {
+        let (code, message, help) = match self {
+            Self::OutsideJobDir => ("outside-folder", format!("`{path}` is outside of the job's folder"), below),
+            Self::Missing => ("unreadable-file", format!("there is no file `{path}`"), below),
+            Self::Unreadable(why) => {
+                let help = "name a regular file of at most 1 MiB, saved as UTF-8 text";
+                ("unreadable-file", format!("`{path}` {why}"), help)
+            }
+        };
+        Diagnostic::error(code, place, message).help(help)
+    }
 }
 
 impl JobDir {

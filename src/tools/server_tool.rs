@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::tool::{CallFuture, Tool, ToolContext};
+use crate::egress::CallTraffic;
 use crate::json_schema::ProviderSchema;
 use crate::message::ToolError;
 use crate::text::hex;
@@ -45,6 +46,12 @@ pub trait ToolServers: Send + Sync + fmt::Debug {
     /// # Errors
     /// A [`ToolError`] for the model. It never ends the run.
     fn call<'a>(&'a self, call: ServerCall<'a>, context: &'a ToolContext<'a>) -> CallFuture<'a>;
+
+    /// What the program of a server has reached and was refused since the last time.
+    fn take_traffic(&self, server: &str) -> CallTraffic {
+        let _ = server;
+        CallTraffic::default()
+    }
 }
 
 /// A call of a server's tool.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::tool_state::ToolState;
 use crate::attachment::{Attachment, MediaSupport};
 use crate::diagnostic::Diagnostic;
+use crate::egress::CallEgress;
 use crate::job::GitAccess;
 use crate::message::ToolError;
 use crate::outputs::Proposal;
@@ -154,6 +155,8 @@ pub struct ToolContext<'a> {
     pub environment: &'a Environment,
     /// How commands are confined.
     pub sandbox: &'a Sandbox,
+    /// The hosts that commands may reach; `None` if that is nothing or everything.
+    pub egress: Option<&'a CallEgress>,
     /// Which files the agent's model takes.
     pub media: MediaSupport,
     /// When the call must end.

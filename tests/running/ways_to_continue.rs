@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::record::RunFolder;
 use crate::support::server::{Answer, Checks, Request, Server};
@@ -29,6 +30,8 @@ struct Feature {
     shows: &'static str,
     /// Why a map refuses the job, if it does.
     refused_by_map: Option<&'static str>,
+    /// Whether the sandbox must keep commands to a list of hosts.
+    needs_hosts: bool,
 }
 
 const NOTHING: Feature = Feature {
@@ -41,6 +44,7 @@ const NOTHING: Feature = Feature {
     serve: None,
     shows: "said",
     refused_by_map: None,
+    needs_hosts: false,
 };
 
 /// A tool server that changes no file.
@@ -173,6 +177,16 @@ const FEATURES: &[Feature] = &[
         script: "parent:\n  - calls: [{ tool: bash, input: { command: 'echo \"got $INPUT_TOKEN\"' } }]\n  - text: done\n",
         options: &["--set-env", "token=TOKEN"],
         shows: "got [masked:",
+        ..NOTHING
+    },
+    Feature {
+        name: "host list",
+        job: "network: { allow: ['api.example.com:7000'] }\nparent: { prompt: 'Go {{ inputs.n }}', tools: [bash] }\n",
+        script: "parent:\n  - calls: [{ tool: bash, input: { command: '(exec 3<>/dev/tcp/files.example.com/7000) || echo refused' } }]\n  \
+                 - text: done\n",
+        options: &["--connect-to", "::127.0.0.1:9"],
+        shows: "[no access: files.example.com",
+        needs_hosts: true,
         ..NOTHING
     },
     Feature {
@@ -433,6 +447,7 @@ fn assert_way(name: &str) {
     let (_, way) = WAYS.iter().find(|(known, _)| *known == name).unwrap();
     let failed: Vec<String> = FEATURES
         .iter()
+        .filter(|feature| !feature.needs_hosts || bubblewrap_works())
         .filter_map(|feature| {
             let run = std::panic::AssertUnwindSafe(|| use_in(*way, &Bench::new(feature)));
             let panic = std::panic::catch_unwind(run).err()?;

@@ -137,6 +137,7 @@ fn is_shown_above(entry: &JournalEntry) -> bool {
         | Event::ResultTaken(_)
         | Event::LimitReached(_)
         | Event::LimitRaised(_)
+        | Event::NetworkRefused(_)
         | Event::ResultsTruncated(_)
         | Event::ContextCompacted(_) => true,
         // The parent's journal has the end of a subagent, too.

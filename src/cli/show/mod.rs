@@ -19,6 +19,7 @@ use crate::event::{PARENT, is_agent_id};
 use crate::map::tables::{RowState, map_rows};
 use crate::record::{ExistingFile, LATEST, ROWS, RUNS, Record, Recorder, find_run, read_file};
 use crate::reports::conversation_text::{Selection, Target, write_selection};
+use crate::reports::missing_hosts::{missing_hosts, network_yaml};
 use crate::reports::record_files::write_reports;
 use crate::run::cannot_resume;
 use crate::text::sanitize;
@@ -51,6 +52,9 @@ pub(super) struct ShowArgs {
     /// Print only the data of a job with `result`, as JSON
     #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow", "open", "rebuild"])]
     result: bool,
+    /// Print only the hosts that the run asked for and its lists don't have, as YAML for the job
+    #[arg(long, conflicts_with_all = ["agent", "turn", "errors", "follow", "open", "rebuild", "result"])]
+    network: bool,
     /// Show what happens in a run until it ends
     #[arg(long)]
     follow: bool,
@@ -97,6 +101,9 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
     };
     let mut conversation = record.conversation(Some(MAX_SHOWN_CHARS));
     conversation.missing.extend(record.defect.iter().map(|why| format!("{why}.")));
+    if options.network {
+        return Ok(print_missing_hosts(&conversation, env));
+    }
     let selection = selection(options, &conversation)?;
     let mut text = Vec::new();
     if !write_selection(&conversation, selection, target, &mut text).map_err(write_failed)? {
@@ -113,6 +120,20 @@ pub(super) fn show(options: &ShowArgs, env: &CliEnv) -> Result<u8, Error> {
         env.console.warning(missing);
     }
     Ok(0)
+}
+
+/// Prints the hosts that a run asked for and its lists don't have.
+fn print_missing_hosts(conversation: &Conversation, env: &CliEnv) -> u8 {
+    for missing in &conversation.missing {
+        env.console.warning(missing);
+    }
+    let rules = missing_hosts(conversation);
+    if rules.is_empty() {
+        env.console.eprint("the run asked for no host that isn't in its lists");
+    } else {
+        env.console.print_sanitized(&network_yaml(&rules));
+    }
+    0
 }
 
 /// Prints the data that a run ended with.
@@ -144,6 +165,7 @@ fn show_map(map: &Path, wanted: String, options: &ShowArgs, env: &CliEnv) -> Res
         || options.follow
         || options.rebuild
         || options.result
+        || options.network
     {
         return Err(Error::IsMap { wanted, map: map.to_owned() });
     }

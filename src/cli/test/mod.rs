@@ -65,7 +65,7 @@ pub(super) struct TestRunOptions {
     /// The number of cases to run in parallel; default: the number of processors
     #[arg(long, value_name = "NUMBER")]
     pub(super) jobs: Option<NonZeroUsize>,
-    /// Treat the cases and their jobs as untrusted: refuse `env`, `network: open` and other privileges
+    /// Treat the cases and their jobs as untrusted: refuse `env`, a `network` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, files behind
     /// symbolic links and --sandbox off.

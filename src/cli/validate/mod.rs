@@ -60,7 +60,7 @@ pub(super) struct ValidateArgs {
     /// Treat warnings as errors
     #[arg(long, value_name = "WHAT", value_parser = ["warnings"])]
     deny: Option<String>,
-    /// Treat the jobs as untrusted: refuse `env`, `network: open` and other privileges
+    /// Treat the jobs as untrusted: refuse `env`, a `network` and other privileges
     ///
     /// Also refuses secret inputs, `git: commit`, `allow_changes`, `checks`, tool servers, files of commits (`ref`), models that reply from a file, and jobs behind
     /// symbolic links.

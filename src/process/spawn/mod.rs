@@ -20,7 +20,10 @@ use super::bounded_output::CommandOutput;
 use super::environment::Environment;
 use super::fd_limit;
 use super::reaper::{CALL_ID_VARIABLE, CommandTree, call_prefix};
+use crate::egress::{CallEgress, Serving};
 use crate::running_clock;
+#[cfg(target_os = "linux")]
+use crate::sandbox::host_access::HostAccess;
 use crate::sandbox::{HiddenPaths, MAX_RESTARTS, PreparedCommand, Sandbox, TamperError};
 use crate::workspace::Workspace;
 
@@ -57,6 +60,8 @@ pub(crate) struct ShellCommand<'a> {
     pub(crate) sandbox: &'a Sandbox,
     /// Whether the sandbox keeps it from writing to the workspace.
     pub(crate) read_only: bool,
+    /// The hosts that it may reach, and what it reaches; for nothing or everything there is none.
+    pub(crate) egress: Option<&'a CallEgress>,
     /// How long it may take.
     pub(crate) timeout: Duration,
     /// The most processes that it may have at once.
@@ -262,6 +267,7 @@ impl ShellCommand<'_> {
             }
         };
         running.tree.kill_leftovers().await;
+        let served = running.finish_serving().await;
         let outcome = match outcome {
             // Who ends this program may signal its commands as well, and those may end first.
             ProcessOutcome::Exited(status) if ended_by_signal(status) => {
@@ -289,8 +295,11 @@ impl ShellCommand<'_> {
         match outcome {
             ProcessOutcome::Exited(status) if status.code().is_some_and(|code| code != 0) && !running.was_started() => {
                 let startup_output = String::from_utf8_lossy(&startup_output);
-                let line = startup_output.lines().find(|line| line.contains("bwrap")).unwrap_or("no error message");
-                let error = io::Error::other(format!("the sandbox can't be set up ({})", line.trim()));
+                let line =
+                    startup_output.lines().find(|line| line.contains("bwrap")).map(|line| line.trim().to_owned());
+                let line =
+                    line.or_else(|| Some(served.err()?.to_string())).unwrap_or_else(|| "no error message".into());
+                let error = io::Error::other(format!("the sandbox can't be set up ({line})"));
                 Ok(Err(SetupFailure { error, is_outdated: running.hidden.have_changed() }))
             }
             outcome => Ok(Ok(outcome)),
@@ -307,7 +316,7 @@ impl ShellCommand<'_> {
         };
         let root = self.workspace.root();
         let bash = self.environment.shell(root, &self.sandbox.writable);
-        let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only)?;
+        let prepared = self.sandbox.command(bash, root, self.environment.variables(), self.read_only, self.egress)?;
         let running = start_prepared(prepared, |shell| {
             shell
                 .args(self.shell_options)
@@ -349,7 +358,9 @@ fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command
     static CALLS: AtomicU64 = AtomicU64::new(0);
     close_inherited_files();
     let call_id = format!("{}{}", call_prefix(), CALLS.fetch_add(1, Ordering::Relaxed));
-    let PreparedCommand { command, is_supervised, status_pipe, hidden } = prepared;
+    #[cfg(target_os = "linux")]
+    let hosts = prepared.hosts;
+    let PreparedCommand { command, is_supervised, status_pipe, hidden, .. } = prepared;
     let mut command = Command::from(command);
     configure(&mut command);
     // A killed supervisor couldn't end the processes below it.
@@ -362,7 +373,11 @@ fn start_prepared(prepared: PreparedCommand, configure: impl FnOnce(&mut Command
     })?;
     // Closes our ends of its pipes, so that reading ends when the last process closes its own.
     drop(command);
-    Ok(RunningCommand { child, tree, is_supervised, status_pipe, hidden })
+    #[cfg(target_os = "linux")]
+    let serving = hosts.map(HostAccess::serve).transpose()?;
+    #[cfg(not(target_os = "linux"))]
+    let serving = None;
+    Ok(RunningCommand { child, tree, is_supervised, status_pipe, hidden, serving })
 }
 
 /// A started command.
@@ -374,6 +389,8 @@ struct RunningCommand {
     status_pipe: Option<PipeReader>,
     /// What bubblewrap hides.
     hidden: HiddenPaths,
+    /// Its connections.
+    serving: Option<Serving>,
 }
 
 impl RunningCommand {
@@ -426,6 +443,14 @@ impl RunningCommand {
         #[cfg(target_os = "linux")]
         if self.child.id().is_some() {
             crate::sandbox::supervisor::request_termination(self.tree.id());
+        }
+    }
+
+    /// Counts what the command has sent and received. It and everything that it started have ended.
+    async fn finish_serving(&mut self) -> io::Result<()> {
+        match self.serving.take() {
+            Some(serving) => serving.finish().await,
+            None => Ok(()),
         }
     }
 
@@ -506,6 +531,9 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod network_tests;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests;

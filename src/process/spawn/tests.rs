@@ -19,6 +19,7 @@ async fn outcome_of(command: &str, max_processes: usize) -> ProcessOutcome {
         environment: &Environment::new(&BTreeMap::new(), &[], &[]),
         sandbox: &Sandbox::off(),
         read_only: false,
+        egress: None,
         timeout: minute,
         max_processes,
         limits: &CallLimits { deadline: RunDeadline::after(minute), cancel: CancellationToken::new() },

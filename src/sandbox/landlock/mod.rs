@@ -24,12 +24,14 @@ use rustix::thread::{
 };
 
 pub use self::git_files::restrict_git;
-use super::chmod_broker::{ChmodBroker, WritableRoots};
+
+use super::host_access::HostAccess;
 use super::policy::{PreparedCommand, SandboxPolicy};
 use super::readable_paths::find_readable;
+use super::syscall_broker::{NO_DOOR, SyscallBroker, WritableRoots};
 use super::tier_probe::Probe;
 use super::{seccomp, tier_probe};
-use crate::job::Network;
+use crate::egress::{CallEgress, NetworkAccess, ProxyUsers};
 
 /// The newest landlock version that is used. On an older kernel, the rules that it doesn't know are left out.
 const LATEST_ABI: ABI = ABI::V7;
@@ -53,7 +55,8 @@ pub struct Landlock {
     write_ruleset: OwnedFd,
     read_only_ruleset: OwnedFd,
     filter: Vec<u8>,
-    chmod_broker: ChmodBroker,
+    syscall_broker: SyscallBroker,
+    network: NetworkAccess,
     temp_dir: PathBuf,
     abi: i32,
 }
@@ -80,7 +83,8 @@ impl Landlock {
             write_ruleset: rules.ruleset(true)?,
             read_only_ruleset: rules.ruleset(false)?,
             filter,
-            chmod_broker: ChmodBroker::start(rules.roots)?,
+            syscall_broker: SyscallBroker::start(rules.roots)?,
+            network: policy.network,
             temp_dir,
             abi,
         }))
@@ -95,7 +99,7 @@ impl Landlock {
         let script = [tier_probe::STATUS_SCRIPT, PROBE_SCRIPT].concat();
         shell.args(["-c", &script, "sh", &std::process::id().to_string()]);
         shell.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-        self.confine(&mut shell, true);
+        self.confine(&mut shell, true, None).map_err(|error| error.to_string())?;
         let prepared = PreparedCommand::direct(shell);
         let printed = Probe::start(std::iter::once(Ok(prepared)), tier_probe::deadline())?.wait()?;
         tier_probe::check_status(&printed, &["CapPrm", "CapEff"], true)?;
@@ -115,24 +119,44 @@ impl Landlock {
         self.abi >= SIGNAL_SCOPE_ABI
     }
 
-    /// Confines a command that will be started, and sets its `TMPDIR`.
+    /// Confines a command that will be started, and sets its `TMPDIR`. With hosts that it may reach, it finds a proxy by its
+    /// variables, and returns what must be served then.
+    ///
+    /// # Errors
+    /// The system refuses a socket.
     #[allow(unsafe_code)]
-    pub fn confine(self: &Arc<Self>, command: &mut Command, read_only: bool) {
+    pub fn confine(
+        self: &Arc<Self>,
+        command: &mut Command,
+        read_only: bool,
+        egress: Option<&CallEgress>,
+    ) -> io::Result<Option<HostAccess>> {
         command.env("TMPDIR", &self.temp_dir);
+        let mut door = NO_DOOR;
+        let hosts = match egress.filter(|_| self.network == NetworkAccess::Hosts) {
+            Some(egress) => {
+                let proxy = egress.proxy(ProxyUsers::Door)?;
+                command.envs(proxy.door().variables());
+                door = self.syscall_broker.add_door(proxy.door());
+                Some(HostAccess::Proxy(proxy))
+            }
+            None => None,
+        };
         let prepared = Arc::clone(self);
         // SAFETY: between fork and exec only system calls are made: nothing is allocated, locked or dropped.
         unsafe {
-            command.pre_exec(move || prepared.enter(read_only));
+            command.pre_exec(move || prepared.enter(read_only, door));
         }
+        Ok(hosts)
     }
 
     /// Applies the restrictions to this process.
-    fn enter(&self, read_only: bool) -> io::Result<()> {
+    fn enter(&self, read_only: bool, door: u64) -> io::Result<()> {
         drop_capabilities()?;
         let rules = if read_only { &self.read_only_ruleset } else { &self.write_ruleset };
         restrict_self(rules)?;
         let listener = install(&self.filter)?;
-        self.chmod_broker.send_listener(&listener, read_only)
+        self.syscall_broker.send_listener(&listener, read_only, door)
     }
 }
 
@@ -234,7 +258,7 @@ fn install(filter: &[u8]) -> io::Result<OwnedFd> {
 
 /// The paths that are allowed, before the rulesets are created.
 struct LandlockRules {
-    network: Network,
+    network: NetworkAccess,
     roots: WritableRoots,
     readable: Vec<PathBuf>,
     listed: Vec<PathBuf>,
@@ -274,7 +298,7 @@ impl LandlockRules {
             .handle_access(AccessFs::from_all(LATEST_ABI))?
             .scope(Scope::Signal)?
             .scope(Scope::AbstractUnixSocket)?;
-        if self.network == Network::None {
+        if self.network != NetworkAccess::Open {
             ruleset = ruleset.handle_access(AccessNet::from_all(LATEST_ABI))?;
         }
         let mut created = ruleset.create()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::object_stage::{GuardedFiles, ObjectStages};
 use super::super::policy::SandboxPolicy;
 use super::Landlock;
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 struct TestWorkspace {
     _folder: tempfile::TempDir,
@@ -30,7 +30,7 @@ impl TestWorkspace {
             protected: vec![self.root.join("work/kept")],
             protected_links: vec![],
             allowed_changes: crate::sandbox::allowed_changes::AllowedChanges::default(),
-            network: Network::None,
+            network: NetworkAccess::None,
             readable: vec![],
             writable: vec![],
             hidden_files: vec![],
@@ -62,7 +62,7 @@ impl TestWorkspace {
             .env("ROOT", &self.root)
             .env("HOME", self.root.join("home"));
         if let Some(landlock) = landlock {
-            landlock.confine(&mut command, read_only);
+            landlock.confine(&mut command, read_only, None).unwrap();
         }
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -154,7 +154,7 @@ fn measure_overhead() {
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command.current_dir(place.root.join("work"));
                 if confine {
-                    landlock.confine(&mut command, false);
+                    landlock.confine(&mut command, false, None).unwrap();
                 } else {
                     nothing(&mut command);
                 }

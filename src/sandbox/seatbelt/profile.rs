@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::home;
 use super::super::policy::SandboxPolicy;
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 /// The rules that all commands share.
 const BASE: &str = include_str!("base.sbpl");
@@ -112,7 +112,7 @@ impl Profile {
     ///
     /// # Errors
     /// If there are too many.
-    pub(super) fn new(paths: &ProfilePaths, network: Network) -> Result<Self, String> {
+    pub(super) fn new(paths: &ProfilePaths, network: NetworkAccess) -> Result<Self, String> {
         let mut profile = Self { text: BASE.to_owned(), parameters: BTreeMap::new() };
         // Elsewhere, nothing can be changed anyway.
         let changeable = paths.protected.iter().filter(|path| is_within(path, &paths.writable)).cloned();
@@ -146,8 +146,8 @@ impl Profile {
         profile.rule("deny file-write-unlink", &["literal"], &outermost_first(unmovable));
 
         profile.text.push_str(match network {
-            Network::None => "\n(deny network*)\n",
-            Network::Open => OPEN_NETWORK,
+            NetworkAccess::None | NetworkAccess::Hosts => "\n(deny network*)\n",
+            NetworkAccess::Open => OPEN_NETWORK,
         });
         match profile.bytes() > MAX_BYTES {
             true => Err(format!(
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn each_exception_follows_what_it_is_an_exception_from() {
-        let rules = rules(&Profile::new(&sample(), Network::None).unwrap());
+        let rules = rules(&Profile::new(&sample(), NetworkAccess::None).unwrap());
         assert_eq!(rules[..2], ["(version 1)", "(deny default)"]);
         let order = [
             "(allow file-read*)",
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn nothing_but_named_paths_and_devices_can_be_changed() {
-        let profile = Profile::new(&sample(), Network::None).unwrap();
+        let profile = Profile::new(&sample(), NetworkAccess::None).unwrap();
         let writes: Vec<String> =
             rules(&profile).into_iter().filter(|rule| rule.starts_with("(allow file-w")).collect();
         assert_eq!(
@@ -305,7 +305,7 @@ mod tests {
                 "(allow file-write-data (subpath /dev/fd) (subpath /dev/stdin) (subpath /dev/stdout) (subpath /dev/stderr))",
             ]
         );
-        let none = Profile::new(&ProfilePaths::default(), Network::None).unwrap();
+        let none = Profile::new(&ProfilePaths::default(), NetworkAccess::None).unwrap();
         assert!(
             !rules(&none).iter().any(|rule| rule.starts_with("(allow file-write*") || rule.ends_with("link)")),
             "{none:?}"
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn only_an_open_network_allows_sockets_and_the_services_behind_them() {
         let text = |network| Profile::new(&sample(), network).unwrap().text;
-        let (none, open) = (text(Network::None), text(Network::Open));
+        let (none, open) = (text(NetworkAccess::None), text(NetworkAccess::Open));
         for word in ["allow network", "system-socket", "SystemConfiguration", "trustd", "mDNSResponder"] {
             assert!(!none.contains(word) && open.contains(word), "{word}");
         }
@@ -338,7 +338,7 @@ mod tests {
         let plain = paths(&["/Users/ada/code/1", "/Users/ada/code/2", "/Users/ada/code/3"]);
         let with = |protected: &[PathBuf]| {
             let profile =
-                Profile::new(&ProfilePaths { protected: protected.to_vec(), ..sample() }, Network::None).unwrap();
+                Profile::new(&ProfilePaths { protected: protected.to_vec(), ..sample() }, NetworkAccess::None).unwrap();
             let values = profile.parameters().map(|(_, path)| path.to_owned()).collect::<Vec<_>>();
             (profile.text, values)
         };
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn parentheses_and_quotes_are_balanced() {
-        for network in [Network::None, Network::Open] {
+        for network in [NetworkAccess::None, NetworkAccess::Open] {
             let text = Profile::new(&sample(), network).unwrap().text;
             let code: String = text.lines().filter(|line| !line.starts_with(';')).collect();
             let (mut depth, mut quotes) = (0_i32, 0);
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn each_path_is_one_parameter() {
-        let profile = Profile::new(&sample(), Network::None).unwrap();
+        let profile = Profile::new(&sample(), NetworkAccess::None).unwrap();
         let mut names: Vec<&str> = profile.parameters().map(|(name, _)| name).collect();
         let count = names.len();
         names.sort_unstable();
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_profile_that_is_too_long_is_refused() {
         let protected = (0..5_000).map(|number| PathBuf::from(format!("/Users/ada/code/{number}/.git"))).collect();
-        let error = Profile::new(&ProfilePaths { protected, ..sample() }, Network::None).unwrap_err();
+        let error = Profile::new(&ProfilePaths { protected, ..sample() }, NetworkAccess::None).unwrap_err();
         assert!(error.contains("too many protected paths (5000)"), "{error}");
     }
 
@@ -395,7 +395,7 @@ mod tests {
             protected: vec![workspace.join(".github"), workspace.join("job.yaml")],
             protected_links: vec![workspace.join("link")],
             allowed_changes: AllowedChanges::default(),
-            network: Network::None,
+            network: NetworkAccess::None,
             readable: Vec::new(),
             writable: Vec::new(),
             hidden_files: vec![],

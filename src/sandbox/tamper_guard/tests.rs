@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::allowed_changes::AllowedChanges;
 use super::super::{GuardedFiles, ObjectStages, RecordVerifier, SandboxPolicy};
 use super::TamperGuard;
-use crate::job::Network;
+use crate::egress::NetworkAccess;
 
 fn workspace() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -32,7 +32,7 @@ fn policy(root: &Path) -> SandboxPolicy {
         protected: names.iter().map(|name| root.join(name)).collect(),
         protected_links: vec![],
         allowed_changes: AllowedChanges::default(),
-        network: Network::None,
+        network: NetworkAccess::None,
         readable: vec![],
         writable: vec![],
         hidden_files: vec![],

@@ -159,6 +159,7 @@ impl Tool for Bash {
                 environment: context.environment,
                 sandbox: context.sandbox,
                 read_only: self.read_only,
+                egress: context.egress,
                 timeout: self.timeout,
                 max_processes: MAX_PROCESSES,
                 limits: context.limits,

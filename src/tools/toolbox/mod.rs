@@ -15,7 +15,8 @@ use super::tool::{Tool, ToolContext, ToolGrant, ToolOutput, ToolSpec};
 use super::tool_state::{FileVersion, ToolState};
 use crate::attachment::{Attachment, AttachmentTotals, MediaSupport};
 use crate::diagnostic::suggest_name;
-use crate::job::GitAccess;
+use crate::egress::{CallEgress, CallTraffic, Egress};
+use crate::job::{GitAccess, SERVER_SEPARATOR};
 use crate::message::{ToolCall, ToolError, ToolResult};
 use crate::outputs::Proposal;
 pub use crate::process::CallLimits;
@@ -38,6 +39,8 @@ pub struct ToolDeps {
     pub environment: Arc<Environment>,
     /// How commands are confined.
     pub sandbox: Arc<Sandbox>,
+    /// The way out of commands; `None` if they reach nothing or everything.
+    pub egress: Option<Egress>,
     /// The tool servers; `None` if none runs.
     pub servers: Option<Arc<dyn ToolServers>>,
     /// The files that steps before the agent have left, which tools can read by their absolute paths.
@@ -156,12 +159,29 @@ impl Toolbox {
         }
     }
 
-    /// Performs a call. Mistakes of the model and panics of a tool become results with `is_error`. The text is redacted, then
-    /// truncated to [`MAX_RESULT_CHARS`].
+    /// The way out of commands, if there is a list of hosts.
+    pub fn egress(&self) -> Option<&Egress> {
+        self.deps.egress.as_ref()
+    }
+
+    /// What the tool server of a call has reached and was refused since the last time; `None` if the call has none.
+    pub fn take_server_traffic(&self, call: &ToolCall) -> Option<CallTraffic> {
+        let (server, _) = call.tool.split_once(SERVER_SEPARATOR)?;
+        let traffic = self.deps.servers.as_ref()?.take_traffic(server);
+        Some(traffic).filter(|traffic| !traffic.is_empty())
+    }
+
+    /// Performs a call whose commands have no way out.
     pub async fn call(&self, call: &ToolCall, limits: CallLimits) -> CallOutcome {
+        self.call_with(call, limits, None).await
+    }
+
+    /// Performs a call. Its commands reach the hosts of `egress`. Mistakes of the model and panics of a tool become results with `is_error`. The text is redacted, then
+    /// truncated to [`MAX_RESULT_CHARS`].
+    pub async fn call_with(&self, call: &ToolCall, limits: CallLimits, egress: Option<&CallEgress>) -> CallOutcome {
         let state = Arc::new(self.state.for_call());
         let failure = OnceLock::new();
-        let (output, is_error) = match self.run(call, &state, &limits, &failure).await {
+        let (output, is_error) = match self.run(call, &state, &limits, egress, &failure).await {
             Ok(output) => (output, false),
             Err(ToolError(text)) => (text.into(), true),
         };
@@ -192,6 +212,7 @@ impl Toolbox {
         call: &ToolCall,
         state: &Arc<ToolState>,
         limits: &CallLimits,
+        egress: Option<&CallEgress>,
         failure: &OnceLock<EnvironmentError>,
     ) -> Result<ToolOutput, ToolError> {
         let Some(tool) = self.find(&call.tool) else { return Err(self.unknown_tool(&call.tool)) };
@@ -210,6 +231,7 @@ impl Toolbox {
             redactor: &self.deps.redactor,
             environment: &self.deps.environment,
             sandbox: &self.deps.sandbox,
+            egress,
             media: self.media,
             limits,
             failure,

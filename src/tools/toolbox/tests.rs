@@ -54,6 +54,7 @@ impl ToolHarness {
             redactor: Arc::new(Redactor::new(secrets).0),
             environment: Arc::new(Environment::new(&BTreeMap::new(), &[], secrets)),
             sandbox: Arc::new(Sandbox::off()),
+            egress: None,
             servers: None,
             files: None,
         };
@@ -182,6 +183,7 @@ fn a_grant_of_an_unknown_tool_is_an_error() {
         redactor: Arc::default(),
         environment: Arc::default(),
         sandbox,
+        egress: None,
         servers: None,
         files: None,
     };

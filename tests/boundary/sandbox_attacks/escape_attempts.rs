@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
 use super::attack_fixture::{AttackFixture, SECRET, Tier, User, tiers};
@@ -116,6 +116,16 @@ fn attacks(place: &AttackFixture, network: &LocalServices) -> Vec<Attack> {
             Succeeds,
             &format!("unix {}", place.workspace().join("service.sock").display()),
         ),
+        trial(
+            "datagram to a unix socket",
+            Succeeds,
+            &format!("datagram {}", place.root().join("outside/datagrams.sock").display()),
+        ),
+        trial(
+            "datagram to a unix socket in the workspace",
+            Succeeds,
+            &format!("datagram {}", place.workspace().join("datagrams.sock").display()),
+        ),
         trial("abstract unix socket", Succeeds, &format!("abstract {}", network.name)),
         trial("raw socket", SucceedsAsRoot, "socket 2 3 1"),
         trial("packet socket", SucceedsAsRoot, "socket 17 3 768"),
@@ -143,6 +153,7 @@ struct LocalServices {
     name: String,
     system_v: syscall_probes::SystemVObjects,
     _unix: Vec<UnixListener>,
+    _datagrams: Vec<UnixDatagram>,
 }
 
 impl LocalServices {
@@ -157,9 +168,11 @@ impl LocalServices {
         let name = format!("legwork-test-{}-{:?}", std::process::id(), std::thread::current().id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let files = ["outside/service.sock", "work/service.sock"];
+        let datagrams = ["outside/datagrams.sock", "work/datagrams.sock"];
+        let datagrams = datagrams.map(|name| UnixDatagram::bind(place.root().join(name)).unwrap()).into();
         let mut unix = vec![UnixListener::bind_addr(&address).unwrap()];
         unix.extend(files.map(|name| UnixListener::bind(place.root().join(name)).unwrap()));
-        Self { tcp, name, system_v: syscall_probes::SystemVObjects::new(), _unix: unix }
+        Self { tcp, name, system_v: syscall_probes::SystemVObjects::new(), _unix: unix, _datagrams: datagrams }
     }
 
     fn port(&self) -> u16 {

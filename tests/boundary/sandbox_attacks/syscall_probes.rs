@@ -28,6 +28,7 @@ fn trial() {
         ["tcp", address] => std::net::TcpStream::connect(address).is_ok_and(|mut stream| stream.read(&mut [0]).is_ok()),
         ["udp", address] => UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.send_to(b"x", address)).is_ok(),
         ["unix", path] => UnixStream::connect(path).is_ok_and(|mut stream| stream.write_all(b"x").is_ok()),
+        ["datagram", path] => datagram(path),
         ["abstract", name] => {
             SocketAddr::from_abstract_name(name).and_then(|name| UnixStream::connect_addr(&name)).is_ok()
         }
@@ -46,6 +47,11 @@ fn socket(family: &str, kind: &str, protocol: &str) -> bool {
     let number = |word: &str| word.parse::<i32>().unwrap();
     // SAFETY: all arguments are plain numbers.
     unsafe { libc::socket(number(family), number(kind), number(protocol)) >= 0 }
+}
+
+/// Sends to a socket of another program by one of a pair.
+fn datagram(path: &str) -> bool {
+    std::os::unix::net::UnixDatagram::pair().is_ok_and(|(one, _)| one.send_to(b"x", path).is_ok())
 }
 
 /// Opens a file by its handle, without a path.

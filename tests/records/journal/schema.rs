@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{RUN, journals, latest, prepared};
 use crate::running::runs::folder_with;
+use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::journal::{checked_lines, list_error, result_error, schema_error};
 use crate::support::server::{Answer, Checks, Request, ScriptedAgents, Server};
 use crate::support::test_folder::TestFolder;
@@ -107,6 +108,25 @@ fn run_with_state() -> Vec<Value> {
     all_lines(&folder)
 }
 
+/// A run that reaches one host and is refused another, or without bubblewrap the lines that it would have.
+fn run_with_hosts() -> Vec<Value> {
+    if !bubblewrap_works() {
+        let line = |kind: &str, data: Value| json!({ "seq": 1, "at": "2026-11-28T12:00:00Z", "agent": "parent", "type": kind, "data": data, "sum": "0123456789abcdef" });
+        let used = json!({ "call": "a", "host": "a.test", "port": 7000, "connections": 1, "sent_bytes": 1, "received_bytes": 1 });
+        let refused = json!({ "call": "a", "host": "b.test", "port": null, "reason": "not_listed", "count": 1 });
+        return vec![line("network_used", used), line("network_refused", refused)];
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("::127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let folder = folder_with(
+        "parent: { prompt: Go., tools: [] }\nnetwork: { allow: ['a.example.com:7000'] }\n\
+         checks: [{ name: c, run: 'echo > /dev/tcp/a.example.com/7000; echo > /dev/tcp/b.example.com/7000 || true' }]\n",
+    );
+    let server = Server::start(|_: &Request| Answer::text("Done."));
+    folder.legwork(&["run", "job.yaml", "--connect-to", &place]).anthropic(&server).run().assert_code(0);
+    all_lines(&folder)
+}
+
 /// A run without anything to do.
 fn skipped_run() -> Vec<Value> {
     let folder = folder_with(
@@ -185,6 +205,7 @@ fn every_line_of_a_real_run_is_valid_and_one_with_a_wrong_field_is_not() {
         run_with_checks(),
         run_with_steps_and_outputs(),
         run_with_state(),
+        run_with_hosts(),
         skipped_run(),
         compacted_run(),
         run_with_fallback(),

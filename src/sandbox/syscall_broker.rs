@@ -1,18 +1,21 @@
-//! Changes modes, owners and times on behalf of commands, since landlock has no rules for these. A thread does it for files
-//! that the command may change.
+//! Makes system calls on behalf of commands: changes of modes, owners and times, since landlock has no rules for these, and
+//! connections, which lead to the command's proxy or nowhere. A thread does it for files that the command may change.
 //!
 //! The kernel passes such a system call to the thread (seccomp_unotify(2)). The path is read once from the caller's memory and
-//! opened. Both the permission check and the change apply to the opened file, so nothing can be swapped in between.
+//! opened. Both the permission check and the change apply to the opened file, so nothing can be swapped in between. The same is
+//! true of the address of a connection: the caller gets a socket that was connected here, and its own never connects.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{
@@ -27,6 +30,8 @@ use rustix::net::{
 
 use super::object_stage::GuardedFiles;
 use super::seccomp::SYS_FCHMODAT2;
+use crate::egress::ProxyDoor;
+use crate::sync::IgnorePoison;
 use crate::workspace::open_beneath::file_id;
 
 /// The longest path that Linux accepts, including its NUL.
@@ -50,41 +55,64 @@ pub(super) struct WritableRoots {
 
 /// The socket to the thread, which ends when this is dropped and all commands have ended.
 #[derive(Debug)]
-pub(super) struct ChmodBroker(OwnedFd);
+pub(super) struct SyscallBroker {
+    socket: OwnedFd,
+    doors: Arc<Doors>,
+}
 
-impl ChmodBroker {
+/// The proxies of commands by their number. Numbers start at 1.
+#[derive(Debug, Default)]
+struct Doors(Mutex<(u64, HashMap<u64, Weak<ProxyDoor>>)>);
+
+/// The number of a command that has no proxy.
+pub(super) const NO_DOOR: u64 = 0;
+
+impl SyscallBroker {
     pub(super) fn start(roots: WritableRoots) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let roots = Arc::new(roots);
-        std::thread::Builder::new().name("chmod-broker".into()).spawn(move || serve(&ours, &roots))?;
-        Ok(Self(theirs))
+        let doors = Arc::<Doors>::default();
+        let known = Arc::clone(&doors);
+        std::thread::Builder::new().name("syscall-broker".into()).spawn(move || serve(&ours, &roots, &known))?;
+        Ok(Self { socket: theirs, doors })
+    }
+
+    /// Gives a proxy a number, for as long as the proxy lives.
+    pub(super) fn add_door(&self, door: &Arc<ProxyDoor>) -> u64 {
+        let (last, doors) = &mut *self.doors.0.lock().ignore_poison();
+        doors.retain(|_, door| door.strong_count() > 0);
+        *last += 1;
+        doors.insert(*last, Arc::downgrade(door));
+        *last
     }
 
     /// Sends the listener of a filter to the thread. Makes only system calls, because it runs between fork and exec.
-    pub(super) fn send_listener(&self, listener: &OwnedFd, read_only: bool) -> io::Result<()> {
+    pub(super) fn send_listener(&self, listener: &OwnedFd, read_only: bool, door: u64) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let listener = [listener.as_fd()];
         control.push(SendAncillaryMessage::ScmRights(&listener));
-        sendmsg(&self.0, &[IoSlice::new(&[u8::from(read_only)])], &mut control, SendFlags::NOSIGNAL)?;
+        let (read_only, door) = ([u8::from(read_only)], door.to_ne_bytes());
+        sendmsg(&self.socket, &[IoSlice::new(&read_only), IoSlice::new(&door)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 }
 
-/// A filter's listener, and whether its command is read-only.
+/// A filter's listener, whether its command is read-only, and its proxy.
 struct Listener {
     file: OwnedFd,
     read_only: bool,
+    door: Option<Arc<ProxyDoor>>,
 }
 
 /// Starts a thread for each listener, until this program and all commands have closed their ends of the socket.
-fn serve(socket: &OwnedFd, roots: &Arc<WritableRoots>) {
+fn serve(socket: &OwnedFd, roots: &Arc<WritableRoots>, doors: &Doors) {
     loop {
-        match receive(socket) {
+        match receive(socket, doors) {
             Ok(Some(listener)) => {
                 let roots = Arc::clone(roots);
                 // If this fails, only this command's calls fail.
-                let thread = std::thread::Builder::new().name("chmod-broker".into());
+                let thread = std::thread::Builder::new().name("syscall-broker".into());
                 let _ = thread.spawn(move || listener.serve(&roots));
             }
             // A listener got lost because this process has no free descriptor.
@@ -94,11 +122,12 @@ fn serve(socket: &OwnedFd, roots: &Arc<WritableRoots>) {
     }
 }
 
-fn receive(socket: &OwnedFd) -> Result<Option<Listener>, Errno> {
+fn receive(socket: &OwnedFd, doors: &Doors) -> Result<Option<Listener>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0; 1];
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let (mut read_only, mut door) = ([0; 1], [0; 8]);
+    let mut parts = [IoSliceMut::new(&mut read_only), IoSliceMut::new(&mut door)];
+    let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     if received.bytes == 0 {
         return Err(Errno::PIPE);
     }
@@ -106,7 +135,8 @@ fn receive(socket: &OwnedFd) -> Result<Option<Listener>, Errno> {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    Ok(file.map(|file| Listener { file, read_only: byte[0] != 0 }))
+    let door = doors.0.lock().ignore_poison().1.get(&u64::from_ne_bytes(door)).and_then(Weak::upgrade);
+    Ok(file.map(|file| Listener { file, read_only: read_only[0] != 0, door }))
 }
 
 impl Listener {
@@ -152,6 +182,9 @@ enum AttributeChange {
 
 fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_notif) -> Result<(), Errno> {
     let caller = Caller { id: call.pid, listener: &listener.file, call: call.id };
+    if i64::from(call.data.nr) == libc::SYS_connect {
+        return connect(&caller, listener.door.as_deref(), call);
+    }
     let [first, second, third, fourth, fifth, _] = call.data.args;
     let plain = |at: u64| FileArgument { folder: libc::AT_FDCWD, path: at, follow: true };
     let at = |folder: u64, path: u64, flags: u64| {
@@ -214,6 +247,55 @@ fn handle_call(listener: &Listener, roots: &WritableRoots, call: &libc::seccomp_
     }
 }
 
+/// Puts a connection to the command's proxy in the place of the caller's socket, if that is where it wants to connect to.
+#[allow(unsafe_code)]
+fn connect(caller: &Caller<'_>, door: Option<&ProxyDoor>, call: &libc::seccomp_notif) -> Result<(), Errno> {
+    let [socket, address, length, ..] = call.data.args;
+    let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
+    let read = caller.read_memory(address, &mut bytes[..length])?;
+    let (door, address) = (door.ok_or(Errno::ACCESS)?, socket_address(&bytes[..read]).ok_or(Errno::ACCESS)?);
+    if address != SocketAddr::from(door.address()) {
+        door.refuse(address);
+        return Err(Errno::ACCESS);
+    }
+    let flags = caller.descriptor_flags(socket as i32)?;
+    let connection = door.connect().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CONNREFUSED))?;
+    if flags & libc::O_NONBLOCK != 0 {
+        connection.set_nonblocking(true).map_err(|_| Errno::IO)?;
+    }
+    let add = libc::seccomp_notif_addfd {
+        id: call.id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SETFD as u32,
+        srcfd: connection.as_raw_fd().cast_unsigned(),
+        newfd: socket as u32,
+        newfd_flags: (flags & libc::O_CLOEXEC).cast_unsigned(),
+    };
+    let request = libc::SECCOMP_IOCTL_NOTIF_ADDFD as _;
+    // SAFETY: the descriptor is a listener, and the structure, which the call only reads, outlives it.
+    match unsafe { libc::ioctl(caller.listener.as_raw_fd(), request, &raw const add) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Ok(()),
+    }
+}
+
+/// An address of the internet as connect(2) gets it.
+fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = i32::from(u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]));
+    let port = u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]);
+    match family {
+        libc::AF_INET => {
+            let address: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            Some(SocketAddr::from((address, port)))
+        }
+        libc::AF_INET6 => {
+            let address: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            Some(SocketAddr::from((address, port)))
+        }
+        _ => None,
+    }
+}
+
 fn is_group_member(group: u32) -> bool {
     let groups = rustix::process::getgroups().unwrap_or_default();
     rustix::process::getegid().as_raw() == group || groups.iter().any(|known| known.as_raw() == group)
@@ -258,6 +340,14 @@ impl Caller<'_> {
         let memory = File::open(format!("/proc/{}/mem", self.id)).map_err(|_| Errno::PERM)?;
         self.check_pending()?;
         memory.read_at(buffer, at).map_err(|_| Errno::FAULT)
+    }
+
+    /// The flags of an open descriptor, see proc_pid_fdinfo(5).
+    fn descriptor_flags(&self, number: i32) -> Result<i32, Errno> {
+        let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.id)).map_err(|_| Errno::BADF)?;
+        self.check_pending()?;
+        let flags = text.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        flags.ok_or(Errno::BADF)
     }
 
     fn path(&self, at: u64) -> Result<Vec<u8>, Errno> {
