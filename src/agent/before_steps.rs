@@ -254,6 +254,7 @@ impl Steps<'_, '_> {
             script.run(run, Streams { shown: &mut shown, stdout: Some(&mut stdout) }).await?;
         let mut stderr = shown.finish();
         if let Some(hit) = run.upload_reached() {
+            run.record(PARENT, hit.clone())?;
             return Err(RunAbort::new(Outcome::BudgetExceeded, hit.message));
         }
         let value = match (exit_code, reason) {

@@ -22,6 +22,7 @@ mod step_files;
 mod stuck_detector;
 mod text_calls;
 mod network;
+mod network_deps;
 mod tool_calls;
 
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub use self::agent_state::Agent;
 use self::compaction::CompactionState;
 pub use self::journal_cursor::{JournalCursor, ReplayRules};
 pub use self::message_store::MessageFile;
-pub use self::network::{NetworkDeps, UPLOAD_KEY};
+pub use self::network_deps::NetworkDeps;
 pub use self::own_workspaces::{ConfineCopy, ConfinedCopy, OwnWorkspaces};
 use self::raised_limits::MAX_TURNS;
 pub use self::raised_limits::{JournalSplit, RaisedLimits};

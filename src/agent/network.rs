@@ -10,7 +10,6 @@ use super::run_state::RunState;
 use crate::egress::{CallEgress, CallTraffic, Egress, HostList, NetworkAccess};
 use crate::event::{LimitReached, NetworkRefused, NetworkUsed, target};
 use crate::job::Network;
-use crate::sandbox::Sandbox;
 use crate::text::pluralize;
 use crate::tools::toolbox::ToolDeps;
 
@@ -23,25 +22,7 @@ const MAX_SHOWN_HOSTS: usize = 20;
 /// How often what a running command has sent is recorded, so that a kill doesn't lose it.
 const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 /// The key of the limit on what commands send.
-pub const UPLOAD_KEY: &str = "limits.upload";
-
-/// The ways out of a run.
-#[derive(Debug, Clone, Default)]
-pub struct NetworkDeps {
-    /// The way out that all lists share; `None` if there is no list.
-    pub egress: Option<Egress>,
-    /// For subagents that have less than the open network of the run.
-    pub narrowed: Option<Arc<Sandbox>>,
-    /// How many refusals earlier parts of the run have recorded.
-    pub refused_lines: u64,
-}
-
-/// How many refusals a run has recorded, and those that it has no more lines for.
-#[derive(Debug, Default)]
-pub(super) struct RefusedLines {
-    count: u64,
-    rest: Option<NetworkRefused>,
-}
+const UPLOAD_KEY: &str = "limits.upload";
 
 impl RunState {
     /// Gives tools the network of a subagent, if it has another one than the run.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::journal_cursor::{JournalCursor, RequestSpend};
 use super::message_store::MessageFile;
-use super::network::{NetworkDeps, RefusedLines};
+use super::network_deps::{NetworkDeps, RefusedLines};
 use super::own_workspaces::OwnWorkspaces;
 use super::run_abort::RunAbort;
 use super::step_deps::{LateState, StepDeps};

@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::pricing::Prices;
 use crate::record::{LATEST, RUNS, Record, find_run};
 use crate::replay::{LiveTools, Replay};
-use crate::run::{SandboxScope, Signals, cannot_resume, head_commit, runs_folder, start_runtime};
+use crate::run::{SandboxScope, Signals, cannot_resume, head_commit, runs_folder, start_runtime, way_out};
 use crate::text::sanitize;
 use crate::workspace_changes::has_tracked_files;
 
@@ -146,7 +146,9 @@ fn prepare_tools(
     let job_files = started.protected.iter().map(PathBuf::from).collect();
     let confinement =
         options.sandbox_options.confine(env, SandboxScope::new(&plan, &folder), job_files, &runs_folder)?;
-    LiveTools::open(&folder, &root, secrets, confinement, signals.stop.clone())
+    let run_options = options.sandbox_options.to_run_options(&env.current_folder, None);
+    let egress = way_out(&plan, &run_options, 0, &env.host()?)?;
+    LiveTools::open(&folder, &root, secrets, confinement, (&plan, egress), signals.stop.clone())
 }
 
 /// The plan of an edited job with the recorded inputs.

@@ -13,6 +13,7 @@ mod env;
 mod foreign_names;
 mod hidden_characters;
 mod host_lists;
+mod hosts;
 mod image_inputs;
 mod inputs;
 mod key_aliases;
@@ -78,7 +79,7 @@ pub static LINTS: &[Lint] = &[
     tools::LINT,
     outputs::LINT,
     tool_servers::LINT,
-    host_lists::LINT,
+    hosts::LINT,
     ranges::LINT,
     env::LINT,
     protected_paths::LINT,

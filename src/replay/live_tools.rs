@@ -4,15 +4,19 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::ToolDeps;
+use crate::agent::{NetworkDeps, ToolDeps};
+use crate::egress::Egress;
 use crate::error::Error;
 use crate::event::RunStarted;
+use crate::plan::Plan;
 use crate::run::{Confinement, RecordAccess, RunSecrets};
 
 /// Tools that run for real.
 pub struct LiveTools {
     /// What they work with.
     pub deps: ToolDeps,
+    /// The ways out of commands.
+    pub network: NetworkDeps,
     /// Cancelled by a signal.
     pub stop: CancellationToken,
 }
@@ -35,7 +39,8 @@ impl LiveTools {
         ))
     }
 
-    /// Opens the workspace for the tools, as for a run, but they can't change the record.
+    /// Opens the workspace for the tools, as for a run, but they can't change the record. Commands reach the lists of the plan by the
+    /// way out.
     ///
     /// # Errors
     /// The workspace can't be opened, or the existing objects of git can't be kept.
@@ -44,11 +49,14 @@ impl LiveTools {
         workspace: &Path,
         secrets: RunSecrets,
         confinement: Confinement,
+        (plan, egress): (&Plan, Option<Egress>),
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let access = RecordAccess::read_only(record);
         let confined = confinement.for_record(&access, std::iter::empty())?.without_record();
-        let deps = confined.open(workspace, vec![record.to_owned()], secrets, None)?;
-        Ok(Self { deps, stop })
+        let mut deps = confined.open(workspace, vec![record.to_owned()], secrets, None)?;
+        deps.egress = plan.network.hosts().and(egress.clone());
+        let network = NetworkDeps { egress, narrowed: confined.narrowed.clone(), refused_lines: 0 };
+        Ok(Self { deps, network, stop })
     }
 }

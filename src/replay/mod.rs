@@ -24,7 +24,7 @@ pub use self::live_tools::LiveTools;
 use self::normalized_event::normalize;
 use self::recorded_run::RecordedRun;
 pub use self::report::{EventLocation, ReplayDifference, ReplayReport};
-use crate::agent::{Agent, JournalCursor, RunDeps, RunHistory, RunState, StepDeps, ToolDeps};
+use crate::agent::{Agent, JournalCursor, NetworkDeps, RunDeps, RunHistory, RunState, StepDeps, ToolDeps};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Outcome, PARENT, RunStarted, Sink};
 use crate::message::{Message, Reply, StopReason};
@@ -179,6 +179,7 @@ impl Replay {
             },
             // The record says what was merged, so no subagent gets a copy of the workspace.
             history: RunHistory { cursors, is_replay: true, abort, ..RunHistory::default() },
+            network: tools.network,
             ..RunDeps::new(id, plan, providers, tools.deps, sink)
         })
     }
@@ -197,7 +198,7 @@ impl Replay {
             servers: None,
             files: None,
         };
-        Ok(LiveTools { deps, stop: CancellationToken::new() })
+        Ok(LiveTools { deps, network: NetworkDeps::default(), stop: CancellationToken::new() })
     }
 
     fn compare(

@@ -47,4 +47,5 @@ pub use self::signals::Signals;
 pub use self::state_file::{Settled, StateFile, StateSource, may_be_unsaved, read_state, state_content};
 pub use self::steps_only::StepsRun;
 pub use self::used_limit::UsedLimit;
+pub use self::way_out::way_out;
 pub use crate::git::head_commit;

@@ -13,7 +13,8 @@ use super::confinement::{ConfinedTools, RecordAccess};
 use super::recording_sink::RunObserver;
 use super::session::{Backends, Prepared, RunSetup};
 use super::state_file::StateSource;
-use crate::agent::{FILES_VARIABLE, RunAbort, RunDeps, RunState, StepDeps, write_event};
+use super::way_out::way_out;
+use crate::agent::{FILES_VARIABLE, NetworkDeps, RunAbort, RunDeps, RunState, StepDeps, write_event};
 use crate::error::Error;
 use crate::event::{Event, JournalEntry, Sink};
 use crate::job::FILES_PART;
@@ -35,7 +36,7 @@ impl RunSetup<'_> {
     /// The sandbox can't be used here, or the folder can't be created.
     pub async fn execute_steps(self, run_id: &str, folder: &Path) -> Result<Result<StepsRun, RunAbort>, Error> {
         let Self { prepared, confinement, backends, observers } = self;
-        let Prepared { plan, mut secrets, given_steps, event, state, .. } = prepared;
+        let Prepared { plan, mut secrets, given_steps, event, state, options, .. } = prepared;
         let state = state.as_ref().map(StateSource::start).unwrap_or_default();
         let Backends { host, signals, .. } = backends;
         let files = folder.join(FILES_FOLDER);
@@ -51,12 +52,16 @@ impl RunSetup<'_> {
         let variable = (FILES_VARIABLE.to_owned(), files.to_string_lossy().into_owned());
         secrets.environment = secrets.environment.with_variables([variable]);
         let confined = confinement.for_record(&RecordAccess::read_only(folder), std::iter::empty())?.without_record();
-        let tools = confined.open(Path::new(&plan.workspace), vec![folder.to_owned()], secrets, None)?;
+        let mut tools = confined.open(Path::new(&plan.workspace), vec![folder.to_owned()], secrets, None)?;
+        let egress = way_out(&plan, &options, 0, &host)?;
+        tools.egress = plan.network.hosts().and(egress.clone());
+        let network = NetworkDeps { egress, ..NetworkDeps::default() };
         let ConfinedTools { confine_steps, .. } = confined;
         let plan = plan.redacted(&tools.redactor);
         let sink = Arc::new(Shown { observers, clock: host.clock });
         let run = RunState::new(RunDeps {
             clock: host.clock,
+            network,
             steps: StepDeps { confine: Some(confine_steps), files: Some(files), given: given_steps, state },
             stop: signals.stop.child_token(),
             ..RunDeps::new(run_id.to_owned(), plan, BTreeMap::new(), tools, sink)

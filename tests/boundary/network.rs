@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::sandbox::path_without_bwrap;
 use crate::support::bubblewrap::bubblewrap_works;
 use crate::support::program::{Program, ProgramOutput};
 use crate::support::record::RunFolder;
+use crate::support::report_skipped;
 use crate::support::test_folder::TestFolder;
 
 /// A server that answers each line with `pong LINE`. It ends with the tests.
@@ -256,6 +258,29 @@ fn what_was_sent_before_a_kill_counts() {
     folder.legwork(&["resume", record.id()]).run().assert_code(4);
     let sent: u64 = events(&record, "network_used").iter().map(|event| event["sent_bytes"].as_u64().unwrap()).sum();
     assert!((600..=1_000).contains(&sent), "{sent}");
+}
+
+#[test]
+fn in_landlock_the_hosts_of_the_list_are_reached_by_a_proxy() {
+    let port = host();
+    let connect = |target: &str| {
+        format!(
+            "p=${{https_proxy#http://}}; exec 3<>/dev/tcp/${{p%:*}}/${{p#*:}}; printf 'CONNECT {target} HTTP/1.1\\r\\n\\r\\n' >&3; \
+             read -r -t 20 status <&3; echo \"$status\"; read -r -t 20 line <&3; echo hello >&3; read -r -t 20 line <&3; echo \"$line\""
+        )
+    };
+    let commands = [connect("api.example.com:7000"), connect("files.example.com:7000")];
+    let folder = folder("network: { allow: ['api.example.com:7000'] }\n", &[&commands[0], &commands[1]]);
+    let ended = start(&folder, port).env("PATH", path_without_bwrap(&folder)).run();
+    if ended.full_output().contains("can't be kept to") || ended.full_output().contains("can't be confined") {
+        return report_skipped("landlock doesn't work here");
+    }
+    let record = completed(&ended);
+    assert_eq!(record.result()["sandbox"], "landlock");
+    let transcript = record.transcript();
+    assert_eq!(transcript.matches("pong hello").count(), 1, "{transcript}");
+    assert!(transcript.contains("[no access: files.example.com:7000 (not in this job's list)"), "{transcript}");
+    assert_eq!(events(&record, "network_used")[0]["host"], "api.example.com");
 }
 
 #[test]
