@@ -46,9 +46,9 @@ pub use model::{
     ServiceTier, Thinking,
 };
 pub use outputs::{
-    COMMAND_SECONDS, JobOutput, JobOutputs, MAX_ENTRIES, MAX_OUTPUTS, NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputRules,
-    OutputTarget, PATCH_BYTES, PATCH_FILES, PublishedOutcome, REVIEW_COMMENTS, RULES_KEY, ReviewEvent, TextList,
-    is_output_name,
+    COMMAND_SECONDS, JobOutput, JobOutputs, MAX_ENTRIES, MAX_OUTPUTS, MAX_PATCH_FILES, MAX_REVIEW_COMMENTS,
+    NOTHING_TO_DO, OUTPUT_NAME_FORM, OutputRules, OutputTarget, PATCH_BYTES, PATCH_FILES, PublishedOutcome,
+    REVIEW_COMMENTS, RULES_KEY, ReviewEvent, TextList, is_output_name,
 };
 pub use prompt::{PATH_PATTERN, PromptFile, PromptText};
 pub use size::Size;

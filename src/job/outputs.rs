@@ -27,6 +27,10 @@ pub const MAX_OUTPUTS: usize = 50;
 pub const MAX_ENTRIES: u32 = 100;
 /// The default of `max_comments`.
 pub const REVIEW_COMMENTS: u32 = 20;
+/// The greatest value of `max_comments`.
+pub const MAX_REVIEW_COMMENTS: u32 = 100;
+/// The greatest value of `max_files`.
+pub const MAX_PATCH_FILES: u32 = 5_000;
 /// The default of `max_files`.
 pub const PATCH_FILES: u32 = 100;
 /// The default of `max_bytes`, and its greatest value: legwork keeps no larger patch.
@@ -76,7 +80,7 @@ pub struct JobOutput {
     /// `comment`, `pull_request`: whether its text may close the trigger's issue, as in `Closes #12`.
     pub closes: Option<Spanned<bool>>,
     /// `review`: the most comments on lines.
-    #[schemars(range(min = 1, max = 100), extend("default" = REVIEW_COMMENTS))]
+    #[schemars(range(min = 1, max = MAX_REVIEW_COMMENTS), extend("default" = REVIEW_COMMENTS))]
     pub max_comments: Option<Spanned<u32>>,
     /// `review`: what it does. No review approves.
     #[schemars(extend("default" = "comment"))]
@@ -92,7 +96,7 @@ pub struct JobOutput {
     /// `pull_request`, `push`: globs of the files that may change. Default: all.
     pub paths: Option<Spanned<TextList>>,
     /// `pull_request`, `push`: the most files.
-    #[schemars(range(min = 1, max = 5000), extend("default" = PATCH_FILES))]
+    #[schemars(range(min = 1, max = MAX_PATCH_FILES), extend("default" = PATCH_FILES))]
     pub max_files: Option<Spanned<u32>>,
     /// `pull_request`, `push`: the longest patch, at most `1MiB`.
     #[schemars(extend("default" = "1MiB"))]

@@ -1,7 +1,10 @@
 //! Numbers are in range.
 
 use crate::diagnostic::{Diagnostic, rule};
-use crate::job::{Limit, MAX_CONTEXT_BYTES, MAX_PARALLEL_SUBAGENTS, MAX_TOKENS, MAX_TURNS};
+use crate::job::{
+    Limit, MAX_CONTEXT_BYTES, MAX_ENTRIES, MAX_PARALLEL_SUBAGENTS, MAX_PATCH_FILES, MAX_REVIEW_COMMENTS, MAX_TOKENS,
+    MAX_TURNS, PATCH_BYTES,
+};
 use crate::yaml::Spanned;
 
 use super::{Lint, LintContext, models};
@@ -9,7 +12,7 @@ use super::{Lint, LintContext, models};
 const NO_ZERO: &str = "0 doesn't mean unlimited: leave the limit out, or write `none`";
 const NO_ZERO_BUT_NONE: &str = "0 doesn't mean unlimited: write `none` for that";
 
-/// Checks turns, tokens and limits.
+/// Checks turns, tokens, limits and what outputs may have.
 pub(super) const LINT: Lint = Lint { rules: &[rule!(Error "out-of-range")], check };
 
 fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
@@ -24,6 +27,19 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
         findings.extend(out_of_range("max_tokens", tokens.as_ref(), MAX_TOKENS));
     }
     findings.extend(out_of_range("context_bytes", job.context_bytes.as_ref(), MAX_CONTEXT_BYTES));
+    for (_, output) in job.outputs() {
+        for (key, given, most) in [
+            ("max", &output.max, MAX_ENTRIES),
+            ("max_comments", &output.max_comments, MAX_REVIEW_COMMENTS),
+            ("max_files", &output.max_files, MAX_PATCH_FILES),
+        ] {
+            findings.extend(out_of_range(key, given.as_ref(), most));
+        }
+        if let Some(size) = output.max_bytes.as_ref().filter(|size| size.value.bytes() > PATCH_BYTES) {
+            let finding = Diagnostic::error("out-of-range", size.place(), "`max_bytes` can be `1MiB` at most");
+            findings.push(finding.help("legwork keeps no longer patch: write a smaller size, or leave the key out"));
+        }
+    }
     let limits = &job.limits;
     findings.extend(out_of_range("parallel_subagents", limits.parallel_subagents.as_ref(), MAX_PARALLEL_SUBAGENTS));
     if let Some(cost) = limits.cost_usd.as_ref().filter(|cost| !(cost.value.is_finite() && cost.value > 0.0)) {

@@ -21,7 +21,9 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UT
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Amount;
-use crate::record::{BEAT, Heartbeat, ObservedPeer, open_file_in, remove_abandoned_files, replace_shared_file};
+use crate::record::{
+    BEAT, Heartbeat, ObservedPeer, open_file_in, remove_abandoned_files, replace_shared_file, retry_stale,
+};
 use crate::sync::IgnorePoison;
 use crate::workspace::open_root::OpenRoot;
 
@@ -380,7 +382,7 @@ impl SharedLedger {
             }
         }
         for (name, other) in process.others.iter_mut().filter(|(_, other)| !other.seen.0.is_final) {
-            let found = read_claim(self.folder.folder(), name)
+            let found = retry_stale(|| read_claim(self.folder.folder(), name))
                 .map_err(|error| io::Error::new(error.kind(), format!("`{name}` in the map's ledger: {error}")))?;
             other.see(found);
         }

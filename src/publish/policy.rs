@@ -9,12 +9,15 @@ use super::submission::Submission;
 use crate::apply::check_patch;
 use crate::event::Outcome;
 use crate::lints::ValidJob;
-use crate::outputs::{Checker, Entry, Kind, Output, OutputsFile, Target};
+use crate::outputs::{Checker, Entry, Kind, Output, OutputsFile, Subject, Target};
 use crate::text::hex;
 
 /// Why something for the trigger can't be published.
 pub(super) const NO_NUMBER: &str = "this process's event has no issue and no pull request; name its event with --event FILE, or its \
                                     number with --number N";
+
+/// Why a check can't be published for an issue.
+pub(super) const NO_COMMIT: &str = "an issue has no commit that a check could be for";
 
 /// What differs between the job of a record and the one in this checkout: the job file, or files that it names, which only records
 /// of jobs with outputs know.
@@ -75,6 +78,10 @@ fn check(submission: &Submission, entry: &Entry, output: &Output) -> Result<(), 
     let number = submission.policy.trigger.as_ref().and_then(|trigger| trigger.number);
     if output.target == Some(Target::Trigger) && number.is_none() {
         return Err(NO_NUMBER.to_owned());
+    }
+    let is_issue = submission.policy.trigger.as_ref().is_some_and(|trigger| trigger.subject == Subject::Issue);
+    if matches!(output.kind, Kind::Check { .. }) && is_issue {
+        return Err(NO_COMMIT.to_owned());
     }
     Checker::new(output)?.check_entry(&submission.policy, output, entry)?;
     match (output.kind.patch_rules(), &submission.changed) {

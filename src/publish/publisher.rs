@@ -8,7 +8,7 @@ use super::command_output::{CommandPlace, OutputCommand};
 use super::failure::Failure;
 use super::forge::{Forge, Found, Post, PullRequest, Settle, Target, Visit};
 use super::mark::Mark;
-use super::policy::NO_NUMBER;
+use super::policy::{NO_COMMIT, NO_NUMBER};
 use super::published_file::{PublishedEntry, PublishedFile, PublishedState};
 use super::report::{EntryReport, EntryStatus, PublishReport};
 use super::submission::Submission;
@@ -252,9 +252,7 @@ impl<'a> Publisher<'a> {
     pub(super) fn trigger_commit(&self) -> Result<String, Failure> {
         match &self.trigger.head {
             Some(head) => Ok(head.sha.clone()),
-            None if self.trigger.subject == Subject::Issue => {
-                Err(Failure::Refused("an issue has no commit that a check could be for".to_owned()))
-            }
+            None if self.trigger.subject == Subject::Issue => Err(Failure::Refused(NO_COMMIT.to_owned())),
             None => Ok(self.forge.pull_request(self.trigger_number()?)?.head.sha),
         }
     }

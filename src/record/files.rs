@@ -115,11 +115,31 @@ pub(super) fn has_run_files(folder: &Path) -> bool {
     [PLAN_FILE, &journal_file(PARENT)].iter().any(|name| folder.join(name).is_file())
 }
 
+/// How often another machine may replace a file while this one uses it.
+const MAX_STALE: usize = 8;
+
+/// Uses a file, and opens it again where another machine has replaced it meanwhile: on NFS, nothing of the old one can be read or
+/// written then.
+///
+/// # Errors
+/// Those of `file`.
+pub(crate) fn retry_stale<T>(mut file: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..MAX_STALE {
+        match file() {
+            Err(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle => {}
+            used => return used,
+        }
+    }
+    file()
+}
+
 /// Reads a regular file of at most `max_bytes` in a folder.
 pub(crate) fn read_file(folder: &Path, name: &str, max_bytes: u64) -> io::Result<Vec<u8>> {
-    let file = open_file(folder, name, max_bytes)?;
-    let size = file.metadata().map_or(0, |found| found.len());
-    read_expected(file, size, max_bytes)
+    retry_stale(|| {
+        let file = open_file(folder, name, max_bytes)?;
+        let size = file.metadata().map_or(0, |found| found.len());
+        read_expected(file, size, max_bytes)
+    })
 }
 
 /// Opens a file for reading, by its path in the record's folder.
@@ -357,6 +377,21 @@ mod tests {
     /// Leaves a temporary file as a killed process does.
     fn leave_temporary(folder: &Path) {
         TemporaryName::create(File::open(folder).unwrap().as_fd()).unwrap().1.keep();
+    }
+
+    #[test]
+    fn a_file_that_another_machine_replaces_is_opened_again() {
+        let stale = || io::Error::from_raw_os_error(Errno::STALE.raw_os_error());
+        let mut left = MAX_STALE;
+        let mut read = || match left.checked_sub(1) {
+            Some(less) => {
+                left = less;
+                Err(stale())
+            }
+            None => Ok("new"),
+        };
+        assert_eq!(retry_stale(&mut read).unwrap(), "new");
+        assert!(retry_stale(|| Err::<(), _>(stale())).is_err(), "not without end");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use rustix::fs::{FlockOperation, RenameFlags, flock, fstat, renameat, renameat_w
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::files::{create_shared_file, open_file_in, open_for_update};
+use super::files::{create_shared_file, open_file_in, open_for_update, retry_stale};
 use super::heartbeat::{BEAT, Heartbeat, MISSED_BEATS};
 use crate::error::{Error, TakenOver};
 use crate::running_clock::Suspensions;
@@ -638,7 +638,7 @@ fn remove_file(record: &Path, name: &str) -> io::Result<()> {
 }
 
 fn open_and_read(record: &Path, name: &str) -> io::Result<LeaseState> {
-    read_state(open_file_in(open(record)?.folder(), name, MAX_BYTES)?)
+    retry_stale(|| read_state(open_file_in(open(record)?.folder(), name, MAX_BYTES)?))
 }
 
 /// Reads a lease; `None` if there is none.

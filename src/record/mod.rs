@@ -31,7 +31,7 @@ pub use self::files::{
 };
 pub(crate) use self::files::{
     is_of_file_system, is_without_locks, open_file, open_file_in, open_for_appending, read_file,
-    remove_abandoned_files, replace_private_file, replace_shared_file, temporary_in,
+    remove_abandoned_files, replace_private_file, replace_shared_file, retry_stale, temporary_in,
 };
 pub use self::flush::{FlushQueue, flush_together};
 pub use self::follow::{JournalTail, RunWatch};

@@ -61,6 +61,9 @@ fn publish<A: Api>(folder: &TestFolder, server: &ForgeServer<A>, variables: &[(&
 #[test]
 fn images_are_published_on_github_and_applied_elsewhere() {
     let folder = prepared(JOB);
+    let planned =
+        "docs: pull_request, at most 1, only docs/**, 100 files and a patch of 1.0 MB at most, with binary files";
+    run(&folder).args(["--dry-run"]).run().assert_code(0).assert_stdout_contains(planned);
     run(&folder).run().assert_code(0);
     let patch = folder.at("runs/draw/latest/changes.patch");
     let page = folder.legwork(&["show", "latest"]).run();

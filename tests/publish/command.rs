@@ -211,6 +211,19 @@ fn a_dry_run_needs_no_token_and_shows_each_text() {
 }
 
 #[track_caller]
+#[test]
+fn a_dry_run_knows_that_an_issue_has_no_check() {
+    let job = JOB.replace("  labels: { target: 3, add: [bug], max: 2 }", "  labels: { kind: check }");
+    let folder = recorded(&job, &SCRIPT.replace("{ add: [bug] }", "{ conclusion: success, summary: Fine. }"));
+    let server = forge(&folder);
+    for more in [&["--dry-run"][..], &[]] {
+        let ended = publish(&folder, &server, more).run();
+        ended
+            .assert_code(1)
+            .assert_stdout_contains("labels-1 (check): an issue has no commit that a check could be for");
+    }
+}
+
 fn assert_refused(ended: &ProgramOutput, code: i32, why: &str, server: &ForgeServer<Github>) {
     ended.assert_code(code).assert_stderr_contains(why);
     assert_eq!(server.writes(), [""; 0]);

@@ -11,7 +11,7 @@ use super::csv::CsvTable;
 use super::table::{MapRow, MapTable, RowState};
 use super::{html, junit};
 use crate::git::open_regular_file;
-use crate::record::{open_for_appending, remove_abandoned_files, replace_shared_file, temporary_in};
+use crate::record::{open_for_appending, remove_abandoned_files, replace_shared_file, retry_stale, temporary_in};
 use crate::text::bounded::read_up_to;
 use crate::text::sanitize;
 use crate::workspace::open_root::OpenRoot;
@@ -115,13 +115,19 @@ impl TableFiles {
     /// # Errors
     /// If it can't be written.
     pub fn append(&mut self, line: &str) -> io::Result<()> {
-        match open_for_appending(self.folder.folder(), JSONL) {
+        let appended = retry_stale(|| {
+            let mut file = open_for_appending(self.folder.folder(), JSONL)?;
             // With another name, the file could be one of the user's.
-            Ok(mut file) => match file.metadata()?.nlink() == 1 && ends_with_a_line(&mut file)? {
+            let fits = file.metadata()?.nlink() == 1 && ends_with_a_line(&mut file)?;
+            if fits {
                 // One write, so that lines of several processes don't mix.
-                true => file.write_all(line.as_bytes()),
-                false => self.write_jsonl(),
-            },
+                file.write_all(line.as_bytes())?;
+            }
+            Ok(fits)
+        });
+        match appended {
+            Ok(true) => Ok(()),
+            Ok(false) => self.write_jsonl(),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
                 self.write_jsonl()
             }
