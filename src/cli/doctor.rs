@@ -150,6 +150,11 @@ fn check_sandbox(env: &CliEnv) -> Finding {
 /// Whether commands can be kept to a list of hosts in a tier.
 fn network_support(tier: Tier) -> String {
     match tier.supports_hosts() {
+        Ok(()) if tier == Tier::Landlock => {
+            "lists of hosts (`network: { allow: [...] }`) are kept to by a proxy; programs that ignore `https_proxy` reach \
+             nothing, such as ssh, fetch of Node.js before version 24 and aiohttp"
+                .to_owned()
+        }
         Ok(()) => "lists of hosts (`network: { allow: [...] }`) are kept to".to_owned(),
         Err(why) => {
             format!("lists of hosts (`network: {{ allow: [...] }}`) aren't kept to, so their jobs don't start: {why}")

@@ -16,7 +16,7 @@ use super::account::Account;
 use super::client_hello::read_hello;
 use super::connector::connect;
 use super::dns::{self, StandIns};
-use super::egress::CallEgress;
+use super::egress::{CallEgress, MAX_CONNECTIONS};
 use super::http_host;
 use super::names::HostName;
 use super::refused_reason::RefusedReason;
@@ -24,6 +24,8 @@ use super::relay::relay;
 
 /// How long a connection waits for the end of another one if there are too many.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How many connections of a command are open at once, with those that wait or are just being refused.
+const MAX_OPEN: usize = 3 * MAX_CONNECTIONS;
 /// How long what a command has sent is passed on after its end.
 const MAX_REST: Duration = Duration::from_secs(2);
 /// The pause after the system has refused a descriptor.
@@ -216,6 +218,10 @@ impl Session {
     }
 
     fn handle(&self, stream: TcpStream, port: u16) {
+        // Those that haven't said where they lead have no slot yet. Each takes a descriptor.
+        if self.connections.len() >= MAX_OPEN {
+            return;
+        }
         let arrival = Arrival { call: self.call.clone(), stream, port, ended: self.ended.clone() };
         let (handled, cut) = ((self.handler)(arrival), self.cut.clone());
         self.connections.spawn(async move { cut.run_until_cancelled(handled).await });

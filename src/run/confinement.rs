@@ -164,7 +164,10 @@ impl Confinement {
     pub fn warning(&self) -> Option<String> {
         let (sandbox, _) = self.commands.as_ref()?;
         match (sandbox.tier(), &sandbox.degradation) {
-            (Tier::Off, _) => Some(format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}")),
+            (Tier::Off, _) => {
+                let hosts = if self.scope.has_hosts { "; nothing enforces the list of hosts" } else { "" };
+                Some(format!("commands are not confined (sandbox: off): {UNCONFINED_RISK}{hosts}"))
+            }
             (tier, Some(reason)) => Some(format!("sandbox: {tier}: {reason}")),
             (_, None) => None,
         }

@@ -69,6 +69,8 @@ pub(crate) use self::scratch_dirs::ScratchDirs;
 pub use self::tamper_error::{TamperError, UndoneChanges};
 use self::tamper_watch::TamperWatch;
 use crate::egress::CallEgress;
+#[cfg(target_os = "linux")]
+use crate::egress::ProxyUsers;
 use crate::job::GitAccess;
 
 /// There is nothing like landlock.
@@ -305,7 +307,7 @@ impl Sandbox {
             command
         };
         match &self.backend {
-            Backend::Unconfined(_) => Ok(self.supervised(direct())),
+            Backend::Unconfined(_) => self.unconfined(direct(), egress),
             #[cfg(target_os = "linux")]
             Backend::Landlock(landlock, scratch) => {
                 scratch.settle();
@@ -320,6 +322,20 @@ impl Sandbox {
             #[cfg(target_os = "macos")]
             Backend::Seatbelt(seatbelt) => Ok(self.supervised(seatbelt.command(program, folder, variables, read_only))),
         }
+    }
+
+    /// A command that nothing confines. It learns of its hosts' proxy, and can get around it.
+    #[cfg(target_os = "linux")]
+    fn unconfined(&self, mut command: Command, egress: Option<&CallEgress>) -> io::Result<PreparedCommand> {
+        let Some(egress) = egress else { return Ok(self.supervised(command)) };
+        let proxy = egress.proxy(ProxyUsers::Everybody)?;
+        command.envs(proxy.door().variables());
+        Ok(PreparedCommand { hosts: Some(host_access::HostAccess::Proxy(proxy)), ..self.supervised(command) })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn unconfined(&self, command: Command, _: Option<&CallEgress>) -> io::Result<PreparedCommand> {
+        Ok(self.supervised(command))
     }
 
     /// A command whose process tree is ended by a supervisor process.

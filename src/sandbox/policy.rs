@@ -88,7 +88,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Whether commands can be kept to a list of hosts, that is, whether there can be [`NetworkAccess::Hosts`].
+    /// Whether commands can be kept to a list of hosts, or at least be told of it without a sandbox, that is, whether there can be [`NetworkAccess::Hosts`].
     ///
     /// # Errors
     /// Why they can't, as a sentence without a full stop that follows "`network: { allow: [...] }` can't be kept to here: ".
@@ -96,7 +96,9 @@ impl Tier {
         match self {
             Self::Unused | Self::Bubblewrap | Self::Landlock => Ok(()),
             Self::Seatbelt => Err("on macOS, commands can't be kept to a list of hosts yet"),
-            Self::Off => Err("without a sandbox, nothing keeps commands to a list of hosts"),
+            // Programs are told of a proxy, and a warning says that nothing enforces it.
+            Self::Off if cfg!(target_os = "linux") => Ok(()),
+            Self::Off => Err("on macOS, commands can't be kept to a list of hosts yet"),
         }
     }
 }

@@ -6,6 +6,7 @@ mod escape_attempts;
 mod git;
 mod git_commands;
 mod killed_runner;
+mod listed_hosts;
 mod protected_paths;
 mod runs_folder;
 mod syscall_probes;

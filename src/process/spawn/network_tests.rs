@@ -115,6 +115,11 @@ impl Lab {
     /// Runs a command: its output and exit code, and what it has reached.
     async fn run(&self, egress: &Egress, command: &str) -> (String, Option<i32>, CallTraffic) {
         let call = egress.call();
+        let (output, code) = self.run_with(command, Some(&call)).await;
+        (output, code, call.take_traffic())
+    }
+
+    async fn run_with(&self, command: &str, egress: Option<&CallEgress>) -> (String, Option<i32>) {
         let shell_command = ShellCommand {
             command,
             shell_options: &[],
@@ -122,14 +127,14 @@ impl Lab {
             environment: &Environment::new(&BTreeMap::new(), &[], &[]),
             sandbox: &self.sandbox,
             read_only: false,
-            egress: Some(&call),
+            egress,
             timeout: PATIENCE,
             max_processes: 1_000,
             limits: &CallLimits { deadline: RunDeadline::after(PATIENCE), cancel: CancellationToken::new() },
         };
         let mut output = CommandOutput::new(&Redactor::default(), 10_000);
         let outcome = shell_command.run(&mut output).await.unwrap();
-        (output.finish().trim_end().to_owned(), outcome.exit_code(), call.take_traffic())
+        (output.finish().trim_end().to_owned(), outcome.exit_code())
     }
 }
 
@@ -433,4 +438,22 @@ async fn without_a_list_the_proxy_leads_nowhere() {
     let script = format!("{TO_PROXY}; printf 'CONNECT a.test:443 HTTP/1.1\\r\\n\\r\\n' >&3; read -r x <&3; echo $x");
     let (output, _, traffic) = lab.run(&nothing, &script).await;
     assert_eq!((output.trim_end(), traffic.refused.len()), ("HTTP/1.1 403 Forbidden", 1));
+}
+
+#[tokio::test]
+#[ignore = "prints the overhead of a call"]
+async fn measure_overhead() {
+    for tier in [Tier::Bubblewrap, Tier::Landlock] {
+        let Some(lab) = Lab::of(tier) else { continue };
+        let egress = egress(&["a.test", "b.test:22"], &[]);
+        let mut times = [Vec::new(), Vec::new()];
+        for at in 0..400 {
+            let call = egress.call();
+            let begin = Instant::now();
+            lab.run_with("true", (at % 2 == 1).then_some(&call)).await;
+            times[at % 2].push(begin.elapsed());
+        }
+        times.iter_mut().for_each(|times| times.sort());
+        eprintln!("{tier}: without hosts {:?}, with hosts {:?}", times[0][100], times[1][100]);
+    }
 }
