@@ -67,7 +67,7 @@ impl Checker {
         if let Some(key) = key.as_ref().filter(|key| !is_key(key)) {
             return Err(format!("`key` is 1 to {MAX_KEY} of `A-Za-z0-9._/-`, and this isn't: {key:?}"));
         }
-        let number = fields.shift_remove("number").and_then(|number| number.as_u64());
+        let number = fields.shift_remove("number").map(|number| whole_number(&number)).transpose()?;
         let target = self.target(outputs, output, number)?;
         check_data(outputs, output, &input)?;
         Ok(Checked { key, target, data: input })
@@ -119,6 +119,15 @@ impl Checker {
             },
         }
     }
+}
+
+/// The number of an issue or a pull request, which JSON can write as `3.0`, too.
+fn whole_number(number: &Value) -> Result<u64, String> {
+    const MOST: f64 = (1_u64 << 53) as f64;
+    let written_as_fraction = || number.as_f64().filter(|value| value.fract() == 0.0 && (1.0..=MOST).contains(value));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a whole number in range")]
+    let found = number.as_u64().or_else(|| written_as_fraction().map(|value| value as u64));
+    found.ok_or_else(|| format!("`number` is {number}, which no issue or pull request has"))
 }
 
 /// JSON Schema of the tool `nothing_to_do`.
@@ -292,6 +301,14 @@ mod tests {
 
     use super::super::{Forge, Rules, Subject};
     use super::*;
+
+    #[test]
+    fn a_number_is_whole_however_it_is_written() {
+        assert_eq!([json!(3), json!(3.0), json!(3e0)].map(|number| whole_number(&number)), [Ok(3), Ok(3), Ok(3)]);
+        for number in [json!(0.0), json!(-3.0), json!(1e300), json!(3.5), json!("3")] {
+            assert!(whole_number(&number).is_err(), "{number}");
+        }
+    }
 
     #[test]
     fn every_text_is_checked_by_the_rules_of_its_use() {

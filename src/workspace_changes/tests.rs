@@ -129,8 +129,8 @@ fn noise(length: usize) -> Vec<u8> {
 #[test]
 fn git_and_legwork_apply_a_patch_with_binary_files() {
     let long = noise(5_000);
-    // Before and after.
-    let files: &[(&str, Option<&[u8]>, Option<&[u8]>)] = &[
+    type BeforeAndAfter<'a> = (&'a str, Option<&'a [u8]>, Option<&'a [u8]>);
+    let files: &[BeforeAndAfter<'_>] = &[
         ("added", None, Some(&long)),
         ("changed", Some(b"\0one\r\n"), Some(b"\0two\n")),
         ("deleted", Some(&long), None),

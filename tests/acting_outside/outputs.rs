@@ -102,6 +102,30 @@ fn what_agents_propose_is_checked_counted_and_in_the_record() {
 }
 
 #[test]
+fn a_body_of_any_length_is_refused_in_one_sentence() {
+    let folder = job("{ output: [comment, nothing_to_do] }", "  comment: { target: any, max: 2 }\n");
+    let body = |length: usize| json!({ "body": "x".repeat(length), "number": 3 });
+    for (input, why) in [
+        (body(60_001), "a text can have 60000 characters: shorten it"),
+        (json!({ "body": "x", "number": "3" }), "/number: expected a whole number, found \"3\""),
+        (json!({ "body": 3, "number": 3 }), "/body: expected a"),
+        (json!({ "body": "x", "number": 1e300 }), "`number` is 1e+300, which no issue or pull request has"),
+    ] {
+        let size = input.to_string().len();
+        let answers = [Answer::calls(&[("comment", input)]), Answer::text("Done.")];
+        let (record, results) = run(&folder, answers);
+        let [(is_error, text)] = results.as_slice() else { panic!("{results:?}") };
+        assert!(*is_error && text.contains(why) && text.len() < 1_000, "{size} bytes: {why}: {text}");
+        assert!(outputs(&record).get("entries").is_none_or(|entries| entries == &json!([])));
+    }
+    // This fills the model's window, too. What is longer, no provider's reply can have.
+    let server = Server::start(ScriptedAgents::of([Answer::calls(&[("comment", body(3 << 20))])]));
+    let ended = folder.legwork(RUN).anthropic(&server).run();
+    ended.assert_stderr_contains("Refused: the input has 3145750 bytes; a text can have at most 60000 characters");
+    assert!(outputs(&ended.run_folder()).get("entries").is_none_or(|entries| entries == &json!([])));
+}
+
+#[test]
 fn a_run_that_must_propose_something_is_reminded_once() {
     let rules = "  comment: {}\n  rules: { required: true }\n";
     let folder = job("{ output: [comment, nothing_to_do] }", rules);

@@ -285,7 +285,7 @@ fn nothing_is_added_to_the_record_of_a_run_that_was_killed_or_has_ended() {
     assert_eq!(guard.check(false), Ok(None));
     for planted in ["files/2.json", "files/issues/2.json", "files/issues/new/3.json"].map(|name| killed.join(name)) {
         fs::write(&planted, "planted").unwrap();
-        assert_eq!(guard.check(false).unwrap_err().changed, [planted.clone()]);
+        assert_eq!(guard.check(false).unwrap_err().changed, std::slice::from_ref(&planted));
         assert!(!planted.exists());
     }
     fs::write(killed.join("files/issues/1.json"), "changed").unwrap();
