@@ -41,9 +41,8 @@ fn check(subject: &LintContext<'_>, findings: &mut Vec<Diagnostic>) {
     });
     let by_server = || {
         // A server that is only read tells what strangers have written, and gets the words of a search.
-        let is_only_read = |entry: &ServerEntry| {
-            entries().filter(|other| other.server.value == entry.server.value).all(|entry| only_reads(entry))
-        };
+        let is_only_read =
+            |entry: &ServerEntry| entries().filter(|other| other.server.value == entry.server.value).all(only_reads);
         let is_read = |entry: &&ServerEntry| {
             kind != "server" || !is_only_read(entry) || entries().any(|other| other.server.value != entry.server.value)
         };
