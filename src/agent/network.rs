@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::run_abort::RunAbort;
 use super::run_state::RunState;
 use crate::egress::{CallEgress, CallTraffic, Egress, HostList, NetworkAccess};
-use crate::event::{LimitReached, NetworkRefused, NetworkUsed, target};
+use crate::event::{LimitReached, NetworkRefused, NetworkUsed};
 use crate::job::Network;
 use crate::text::pluralize;
 use crate::tools::toolbox::ToolDeps;
@@ -184,7 +184,7 @@ fn refusal_note(traffic: &CallTraffic, list: &HostList) -> Option<String> {
         return None;
     }
     let shown = traffic.refused.iter().take(MAX_SHOWN_REFUSED);
-    let shown = shown.map(|refused| format!("{} ({})", target(&refused.host, refused.port), refused.reason));
+    let shown = shown.map(|refused| format!("{} ({})", refused.target(), refused.reason));
     let mut hosts = shown.collect::<Vec<_>>().join("; ");
     if let more @ 1.. = traffic.refused.len().saturating_sub(MAX_SHOWN_REFUSED) {
         hosts += &format!("; and {more} more");

@@ -3,10 +3,13 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener as StdListener, TcpStream as StdStream};
+#[cfg(target_os = "linux")]
+use std::net::TcpStream as StdStream;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener as StdListener};
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
+#[cfg(target_os = "linux")]
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect as connect_socket, getsockname, socket_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -36,7 +39,7 @@ const NOT_SUPPORTED: u8 = 7;
 /// Who can use a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyUsers {
-    /// Only connections that [`ProxyDoor::connect`] has made.
+    /// Only connections that the door itself has made.
     Door,
     /// Every program on this machine that knows the port.
     Everybody,
@@ -71,6 +74,7 @@ impl ProxyDoor {
     ///
     /// # Errors
     /// The system refuses it.
+    #[cfg(target_os = "linux")]
     pub fn connect(&self) -> io::Result<StdStream> {
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
@@ -264,6 +268,7 @@ async fn read_socks(stream: &mut TcpStream) -> io::Result<(Option<String>, u16)>
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::io::{Read, Write};
     use std::time::Duration;

@@ -21,6 +21,13 @@ pub struct Refused {
     pub count: u64,
 }
 
+impl Refused {
+    /// The name or address, with the port if there is one.
+    pub fn target(&self) -> String {
+        self.port.map_or_else(|| self.host.clone(), |port| format!("{}:{port}", self.host))
+    }
+}
+
 /// A host that was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {

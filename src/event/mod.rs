@@ -542,13 +542,8 @@ pub struct NetworkRefused {
 impl NetworkRefused {
     /// What was refused: `files.example.com:443`.
     pub fn target(&self) -> String {
-        target(&self.host, self.port)
+        self.port.map_or_else(|| self.host.clone(), |port| format!("{}:{port}", self.host))
     }
-}
-
-/// A host with its port, if it has one.
-pub fn target(host: &str, port: Option<u16>) -> String {
-    port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 /// How the changes of a subagent with a workspace of its own came back into the workspace.

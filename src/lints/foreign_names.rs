@@ -80,7 +80,10 @@ const KEYS: &[ForeignNames] = &[
         "how often a run may ask is decided by the provider: legwork waits as its answers say, and `limits` holds for the whole run",
         &["maxrpm", "ratelimits"],
     ),
-    ("`network: none` is the default, and `network: open` lets tools reach the network", &["firewall"]),
+    (
+        "`network: none` is the default; `network: { allow: [HOST] }` lets commands reach hosts, and `network: open` everything",
+        &["firewall"],
+    ),
     ("bash is a tool of an agent: `tools: [bash]`", &["shell"]),
     (
         "a run leaves its record in `runs/`, or in `--out DIR`; what the job is to write is said in its prompt",

@@ -6,6 +6,8 @@ use crate::diagnostic::{Diagnostic, SourceSpan, rule, suggest_name};
 use crate::egress::{HostList, HostRule};
 use crate::job::{Agent, JobNetwork, NetworkWord};
 
+use crate::yaml::Node;
+
 use super::{Lint, LintContext};
 
 /// Checks what lists of hosts mean.
@@ -113,7 +115,7 @@ fn wider(subject: &LintContext<'_>, agent: &Agent<'_>) -> Option<Diagnostic> {
     }
     let declared = subject.root.get("network");
     // What the job's value is meant to be isn't known.
-    if declared.as_ref().is_some_and(|declared| declared.is_incomplete()) {
+    if declared.as_ref().is_some_and(Node::is_incomplete) {
         return None;
     }
     let finding = |place: SourceSpan, message: String, help: String| {

@@ -62,6 +62,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(200);
 /// The longest reason why a server can't be used, in characters.
 const MAX_WHY_CHARS: usize = 3_000;
+/// How many hosts that a server wasn't allowed to reach are named.
+const MAX_NAMED_HOSTS: usize = 5;
 /// The longest text of a server in a message, in characters.
 const MAX_QUOTE_CHARS: usize = 600;
 
@@ -213,10 +215,8 @@ impl Servers {
                     tools.push((config.name.clone(), definitions));
                 }
                 Err(StartFailure { why, is_time_up, .. }) => {
-                    let why = match container_cause(config) {
-                        Some(cause) => format!("{why}; {cause}"),
-                        None => why,
-                    };
+                    let causes = [container_cause(config), refused_cause(config)].into_iter().flatten();
+                    let why = causes.fold(why, |why, cause| format!("{why}; {cause}"));
                     let why = ellipsize(&redactor.redact(&why), MAX_WHY_CHARS);
                     let error = StartError { server: config.name.clone(), why, is_time_up };
                     if config.spec.required { failed.push(error) } else { missing.push(error) }
@@ -301,6 +301,14 @@ impl Link {
             },
         }
     }
+}
+
+/// The hosts that a server which doesn't start wasn't allowed to reach.
+fn refused_cause(config: &ServerConfig) -> Option<String> {
+    let traffic = config.egress.as_ref()?.take_traffic();
+    let refused = traffic.refused.iter().take(MAX_NAMED_HOSTS);
+    let refused: Vec<String> = refused.map(|host| format!("{} ({})", host.target(), host.reason)).collect();
+    (!refused.is_empty()).then(|| format!("it has no access to {}", sanitize::line(&refused.join(", "))))
 }
 
 /// Why a server in a container doesn't start.

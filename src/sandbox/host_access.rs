@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-use super::namespace_sockets;
+use super::namespace_sockets::{self, NamespaceSockets};
 use crate::egress::{CallEgress, CommandSockets, ProxyListener, Release, Serving};
 
 /// How long bubblewrap's first report can be.
@@ -57,7 +57,7 @@ impl WaitingCommand {
         let ports: Vec<u16> = call.list().ports().into_iter().collect();
         call.serve(async move {
             let process = waiting_process(report).await?;
-            let (dns, listeners) = match namespace_sockets::open_in(process, &ports) {
+            let NamespaceSockets { lookups, listeners, helper } = match namespace_sockets::open_in(process, &ports) {
                 Ok(sockets) => sockets,
                 Err(error) => {
                     // It waits, so it is still the same process. It must not start without the network that it was promised.
@@ -66,8 +66,12 @@ impl WaitingCommand {
                     return Err(io::Error::other(format!("its network can't be set up ({error})")));
                 }
             };
-            let release = Release(Box::new(move || start.write_all(b"x")));
-            Ok(CommandSockets { dns: Some(dns), listeners, release })
+            let release = Release(Box::new(move || {
+                start.write_all(b"x")?;
+                drop(helper);
+                Ok(())
+            }));
+            Ok(CommandSockets { dns: Some(lookups), listeners, release })
         })
     }
 }

@@ -29,22 +29,41 @@ const DNS_PORT: u16 = 53;
 /// What the process sends in place of a port, with the number of an error.
 const FAILED: u16 = 0;
 
+/// Sockets in a namespace.
+#[derive(Debug)]
+pub(super) struct NamespaceSockets {
+    pub(super) lookups: UdpSocket,
+    pub(super) listeners: Vec<(u16, TcpListener)>,
+    /// The process that has made them. It has nothing left to do but to end, which the command needn't wait for.
+    pub(super) helper: Helper,
+}
+
+/// A process that is reaped on drop.
+#[derive(Debug)]
+pub(super) struct Helper(i32);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        reap(self.0);
+    }
+}
+
 /// Makes the sockets in the namespaces of `process`: one for lookups, and a listener for each port.
 ///
 /// # Errors
 /// The system doesn't allow it.
-pub(super) fn open_in(process: Pid, ports: &[u16]) -> io::Result<(UdpSocket, Vec<(u16, TcpListener)>)> {
+pub(super) fn open_in(process: Pid, ports: &[u16]) -> io::Result<NamespaceSockets> {
     let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
     let network = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let user = owner_of(&network)?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let helper = fork_helper(&ours, &theirs, || make_sockets(&theirs, &user, &network, ports))?;
+    let helper = Helper(fork_helper(&ours, &theirs, || make_sockets(&theirs, &user, &network, ports))?);
     drop(theirs);
     let received = receive_all(&ours, ports);
-    // It has ended when the other end of the socket is closed, or ends when it can't send.
+    // After an error, it ends because it can't send.
     drop(ours);
-    reap(helper);
-    received
+    let (lookups, listeners) = received?;
+    Ok(NamespaceSockets { lookups, listeners, helper })
 }
 
 /// The user namespace that a network namespace belongs to.

@@ -213,6 +213,19 @@ fn a_tool_server_has_its_own_list() {
 }
 
 #[test]
+fn a_tool_server_that_does_not_start_names_the_hosts_that_it_misses() {
+    if !bubblewrap_works() {
+        return;
+    }
+    let folder = folder("", &[]);
+    let job = "model: replay/job.script.yaml\nparent: { prompt: Go., tools: [{ mcp: t, allow: [ask] }] }\n\
+               mcp: { t: { command: [bash, -c, 'exec 3<>/dev/tcp/registry.example.com/7000'], network: { allow: ['a.example.com:7000'] } } }\n";
+    folder.write("job.yaml", job);
+    let ended = start(&folder, 9).run();
+    ended.assert_code(5).assert_stderr_contains("it has no access to registry.example.com (not in this job's list)");
+}
+
+#[test]
 fn what_commands_send_is_a_limit_that_counts_over_resumes() {
     if !bubblewrap_works() {
         return;
