@@ -169,7 +169,7 @@ async fn pass_requests(
             },
         };
         // WebSocket is asked for in the first request of a connection only.
-        let bytes = without_upgrade(head.bytes);
+        let bytes = without_upgrade(&head.bytes);
         account.send(bytes.len())?;
         if to.write_all(&bytes).await.is_err() || !input.pass_body(head.body, from, to, account).await? {
             let _ = to.shutdown().await;
@@ -338,7 +338,10 @@ struct RequestLine<'a> {
     is_1_1: bool,
 }
 
-fn split_head(head: &[u8]) -> Option<(RequestLine<'_>, Vec<(&str, &[u8])>)> {
+/// The names and values of headers.
+type Headers<'a> = Vec<(&'a str, &'a [u8])>;
+
+fn split_head(head: &[u8]) -> Option<(RequestLine<'_>, Headers<'_>)> {
     let head = head.strip_suffix(END)?;
     let mut lines = Vec::new();
     let mut rest = head;
@@ -485,7 +488,7 @@ pub(super) fn check_head(head: &[u8], host: &HostName, port: u16, form: TargetFo
 }
 
 /// A head without the wish to talk another protocol, which a host may ignore anyway.
-fn without_upgrade(head: Vec<u8>) -> Vec<u8> {
+fn without_upgrade(head: &[u8]) -> Vec<u8> {
     let is_upgrade = |line: &[u8]| line.len() >= 8 && line[..8].eq_ignore_ascii_case(b"upgrade:");
     let lines = head.split_inclusive(|byte| *byte == b'\n');
     lines.filter(|line| !is_upgrade(line)).collect::<Vec<_>>().concat()
@@ -516,7 +519,7 @@ mod tests {
         assert_eq!(check(upgrade).unwrap().bytes, b"GET / HTTP/1.1\r\nHost: a.test\r\nUpgradeable: 1\r\n\r\n");
         let websocket = check("GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: WebSocket\r\n\r\n").unwrap();
         assert!(websocket.is_websocket);
-        assert_eq!(without_upgrade(websocket.bytes), b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        assert_eq!(without_upgrade(&websocket.bytes), b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     }
 
     #[test]
