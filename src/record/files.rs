@@ -115,22 +115,29 @@ pub(super) fn has_run_files(folder: &Path) -> bool {
     [PLAN_FILE, &journal_file(PARENT)].iter().any(|name| folder.join(name).is_file())
 }
 
-/// How often another machine may replace a file while this one uses it.
-const MAX_STALE: usize = 8;
+/// How often other machines may replace or remove a file while this one uses it.
+const MAX_RETRIES: usize = 8;
 
 /// Uses a file, and opens it again where another machine has replaced it meanwhile: on NFS, nothing of the old one can be read or
 /// written then.
 ///
 /// # Errors
 /// Those of `file`.
-pub(crate) fn retry_stale<T>(mut file: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..MAX_STALE {
-        match file() {
-            Err(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle => {}
-            used => return used,
+pub(crate) fn retry_stale<T>(file: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    retry_if(|kind| kind == io::ErrorKind::StaleNetworkFileHandle, file)
+}
+
+fn retry_if<T>(
+    is_temporary: impl Fn(io::ErrorKind) -> bool,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 0..MAX_RETRIES {
+        match attempt() {
+            Err(error) if is_temporary(error.kind()) => {}
+            done => return done,
         }
     }
-    file()
+    attempt()
 }
 
 /// Reads a regular file of at most `max_bytes` in a folder.
@@ -339,7 +346,9 @@ pub(crate) fn replace_shared_file(
     // While one process has it, none removes temporary files.
     let lock = reopen(folder)?;
     let _ = flock(&lock, FlockOperation::LockShared);
-    let mut attempt = || {
+    // Where locks don't reach other machines, one of them may have removed the temporary file.
+    let is_removed = |kind| matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle);
+    retry_if(is_removed, || {
         let file = temporary_in(folder)?;
         let mut out = BufWriter::with_capacity(256 << 10, file.file());
         write(&mut out)?;
@@ -350,12 +359,7 @@ pub(crate) fn replace_shared_file(
         }
         let named = |error: io::Error| io::Error::new(error.kind(), format!("`{name}`: {error}"));
         file.persist(name.as_ref()).map(drop).map_err(named)
-    };
-    match attempt() {
-        // Where locks don't reach other machines, one of them may have removed the temporary file.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => attempt(),
-        replaced => replaced,
-    }
+    })
 }
 
 /// Removes the temporary files that killed processes have left in a folder that many processes write to, unless one of them
@@ -382,7 +386,7 @@ mod tests {
     #[test]
     fn a_file_that_another_machine_replaces_is_opened_again() {
         let stale = || io::Error::from_raw_os_error(Errno::STALE.raw_os_error());
-        let mut left = MAX_STALE;
+        let mut left = MAX_RETRIES;
         let mut read = || match left.checked_sub(1) {
             Some(less) => {
                 left = less;

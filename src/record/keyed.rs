@@ -266,21 +266,23 @@ fn remove_leftovers(folder: &Path, lock: &RecordLock) -> Result<(), Error> {
     // Files at the end of a run are written after its journal was created.
     let mut at_end: &[&str] = &[PATCH_FILE, TRANSCRIPT_FILE, REPORT_FILE];
     let root = &lock.root;
-    let is_file = |name: &OsStr| {
-        root.stat(name.as_ref()).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile)
-    };
-    if !is_file(journal.as_ref()) {
+    let kind = |name: &OsStr| root.stat(name.as_ref()).map(|found| FileType::from_raw_mode(found.st_mode));
+    if !matches!(kind(journal.as_ref()), Ok(FileType::RegularFile)) {
         at_end = &[];
     }
     let mut leftovers = Vec::new();
     for entry in root.names("".as_ref()).map_err(failed())? {
         let name = entry.to_string_lossy();
+        if lock.lease.is_file(&name) || is_of_file_system(&entry) {
+            continue;
+        }
         let is_leftover = [JOB_FILE, PLAN_FILE, BASELINE_FILE, &journal].contains(&&*name)
             || at_end.contains(&&*name)
             || name.starts_with(TEMP_PREFIX);
-        match &*name {
-            _ if lock.lease.is_file(&name) || is_of_file_system(&entry) => {}
-            _ if is_leftover && is_file(&entry) => leftovers.push(entry),
+        match kind(&entry) {
+            Ok(FileType::RegularFile) if is_leftover => leftovers.push(entry),
+            // Another process has used or removed its temporary file since the names were read.
+            Err(error) if is_leftover && error.kind() == ErrorKind::NotFound => {}
             _ => {
                 let why = format!(
                     "it contains `{name}`, and no run has started in it; move that away, or choose another name"
@@ -333,4 +335,35 @@ fn rename_to_free(folder: &Path, target: &Path) -> std::io::Result<()> {
         renamed => renamed,
     };
     renamed.map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn temporary_files_of_other_processes_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let lock = RecordLock::take(&path).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let file = path.join(format!("{TEMP_PREFIX}1-0.tmp"));
+                    std::fs::write(&file, "").unwrap();
+                    let _ = std::fs::remove_file(&file);
+                }
+            });
+            let found: Vec<_> = (0..2_000).map(|_| remove_leftovers(&path, &lock)).collect();
+            done.store(true, Ordering::Relaxed);
+            for found in found {
+                found.unwrap();
+            }
+        });
+        std::fs::write(path.join("mine"), "").unwrap();
+        assert!(remove_leftovers(&path, &lock).is_err());
+    }
 }
