@@ -123,7 +123,7 @@ pub(super) fn print_ended_run(
     written
 }
 
-/// What has happened in a run that ended before, as far as only its journals say it: what it proposed, and the values of its steps.
+/// What only the journals of a run that ended before say: what it proposed, and the values of its steps.
 pub(super) fn recorded_model(record: &Record) -> RunModel {
     match record.plan.outputs.is_some() || !record.plan.before.is_empty() {
         true => record.model(),

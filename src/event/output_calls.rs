@@ -32,7 +32,7 @@ pub struct RefusedOutput {
     pub why: String,
 }
 
-/// What a run proposes to do outside, as far as it is known.
+/// What a run is known to propose outside.
 #[derive(Debug, Clone, Default)]
 pub struct ProposedOutputs {
     /// What the job allows.

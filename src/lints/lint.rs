@@ -41,9 +41,9 @@ pub struct LintContext<'a> {
     pub folder: Option<&'a JobDir>,
     /// Its prompts and other templates, read and checked.
     pub prompts: &'a Prompts,
-    /// Its schemas, as far as they are valid.
+    /// Its valid schemas.
     pub schemas: &'a Schemas,
-    /// Its lists of hosts, as far as they are valid.
+    /// Its valid lists of hosts.
     pub hosts: &'a HostLists,
     /// Its context files and skills; empty if there is no workspace to read them in.
     pub files: &'a AgentFiles,

@@ -171,7 +171,7 @@ impl Record {
         Ok(journals)
     }
 
-    /// What has happened in the run, as far as its journals can be read.
+    /// What has happened in the run. Journals that can be read only in part count with that part.
     pub fn model(&self) -> RunModel {
         let mut model = RunModel::default();
         for agent in self.agents().unwrap_or_default() {
