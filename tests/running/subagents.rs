@@ -127,7 +127,7 @@ fn only_the_parent_can_have_task() {
     let folder =
         folder_with("parent: { prompt: x, tools: [task] }\nsubagents: { a: { description: b, tools: [task] } }\n");
     folder.legwork(&["validate", "job.yaml"]).run().assert_code(3).assert_stdout_contains("task-in-subagent");
-    for key in ["env: [HOME]", "network: open", "limits: { tokens: 9 }", "subagents: {}", "sandbox: off"] {
+    for key in ["env: [HOME]", "limits: { tokens: 9 }", "subagents: {}", "sandbox: off"] {
         let folder = folder_with(&format!(
             "parent: {{ prompt: x, tools: [task] }}\nsubagents: {{ a: {{ description: b, tools: [], {key} }} }}\n"
         ));
