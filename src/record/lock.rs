@@ -175,9 +175,15 @@ pub(super) fn is_locked(folder: &Path) -> bool {
 /// The lock of a folder that is about to be removed.
 #[derive(Debug)]
 pub struct RemovalLock {
-    #[expect(dead_code, reason = "holds the lock")]
     opened: File,
     folder: FileId,
+}
+
+/// The lock ends now, also where a program that is just being started has a copy of the descriptor.
+impl Drop for RemovalLock {
+    fn drop(&mut self) {
+        let _ = flock(&self.opened, FlockOperation::Unlock);
+    }
 }
 
 impl RemovalLock {
