@@ -31,7 +31,7 @@ pub(super) struct SandboxOptions {
     allow_private: Vec<HostPort>,
     /// Send connections to an allowed host to another address, as curl does; may be repeated
     ///
-    /// An empty HOST or PORT stands for every one that the job allows.
+    /// An empty HOST or PORT matches all that the job allows.
     #[arg(long, value_name = "HOST:PORT:ADDRESS:PORT")]
     connect_to: Vec<ConnectTo>,
 }

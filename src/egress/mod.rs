@@ -17,7 +17,7 @@ mod proxy;
 mod refused_reason;
 mod relay;
 mod rules;
-mod session;
+mod serving;
 mod thread;
 mod traffic;
 mod upload;
@@ -27,7 +27,7 @@ pub use self::names::{DEFAULT_PORT, GITHUB, HostList, HostName, HostPattern, Hos
 pub use self::proxy::{ProxyDoor, ProxyListener, ProxyUsers};
 pub use self::refused_reason::RefusedReason;
 pub use self::rules::{ConnectTarget, ConnectTo, EgressRules, HostPort, RuleError, UpstreamProxy};
-pub use self::session::{CommandSockets, Release, Serving};
+pub use self::serving::{CommandSockets, Release, Serving};
 pub use self::traffic::{CallTraffic, MAX_REFUSALS, Refused, Used};
 pub use self::upload::UploadMeter;
 

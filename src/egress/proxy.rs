@@ -22,7 +22,7 @@ use super::egress::CallEgress;
 use super::http_host::{self, Input, TargetForm, check_head, connect_target, pass_one, proxied_host};
 use super::names::HostName;
 use super::refused_reason::RefusedReason;
-use super::session::{Arrival, Serving, acquire_slot, serve_named};
+use super::serving::{Arrival, Serving, acquire_slot, serve_named};
 use crate::sync::IgnorePoison;
 
 /// See RFC 1928.

@@ -138,7 +138,7 @@ impl CallEgress {
     ) -> io::Result<Serving> {
         let handle = self.egress().shared.thread.handle()?;
         let (cut, ended) = (CancellationToken::new(), CancellationToken::new());
-        let session = Session {
+        let served = ServedCommand {
             call: self.clone(),
             cut: cut.clone(),
             ended: ended.clone(),
@@ -146,8 +146,8 @@ impl CallEgress {
             handler,
         };
         let task = handle.spawn(async move {
-            let cut = session.cut.clone();
-            cut.run_until_cancelled(session.run(sockets)).await.unwrap_or(Ok(()))
+            let cut = served.cut.clone();
+            cut.run_until_cancelled(served.run(sockets)).await.unwrap_or(Ok(()))
         });
         Ok(Serving { ended, task, _cut: cut.drop_guard() })
     }
@@ -155,7 +155,7 @@ impl CallEgress {
 
 /// One command.
 #[derive(Clone)]
-struct Session {
+struct ServedCommand {
     call: CallEgress,
     cut: CancellationToken,
     ended: CancellationToken,
@@ -163,7 +163,7 @@ struct Session {
     handler: Handler,
 }
 
-impl Session {
+impl ServedCommand {
     async fn run(
         self,
         sockets: impl Future<Output = io::Result<(CommandSockets, Option<Arc<StandIns>>)>>,
@@ -182,8 +182,8 @@ impl Session {
         for (port, listener) in listeners {
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
-            let (session, cut) = (self.clone(), self.cut.clone());
-            let accept = async move { cut.run_until_cancelled(session.accept(listener, port)).await };
+            let (served, cut) = (self.clone(), self.cut.clone());
+            let accept = async move { cut.run_until_cancelled(served.accept(listener, port)).await };
             serving.push(tokio::spawn(accept));
         }
         (release.0)()?;
